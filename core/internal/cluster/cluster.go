@@ -1,0 +1,104 @@
+// Package cluster holds the clusters that jobs may run on: what admins say of them and what is known of them.
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// DefaultID is the id of the row that the first migration seeds.
+const DefaultID = "default-cluster-00000000-0000-0000-0000-000000000000"
+
+// Cluster is one row: the admin's part, and what the health monitor last saw.
+type Cluster struct {
+	ID   string
+	Name string // unique among clusters that are not removed
+	Type string // cluster type; the provider plugin that offers it connects
+	// ProviderConfig is what the provider needs to connect: a JSON object, secret, never shown.
+	ProviderConfig json.RawMessage
+	Namespace      string // of the jobs; empty: the configured default
+	Labels         map[string]string
+	SortOrder      int32
+	Active         bool   // false: retired, hidden from selection, history kept
+	QueueName      string // Kueue LocalQueue of the jobs; empty: none
+	MaxRuntime     *int64 // seconds; nil: none
+	Provisioning   Provisioning
+	Cordon         *Cordon // nil: not cordoned
+
+	// What is known of it; kept by the health monitor.
+	Observed Observed
+
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// Revision counts the admin's changes; it is the ETag. ConfigRevision counts changes of type and config.
+	Revision       int64
+	ConfigRevision int64
+}
+
+// Provisioning is how far a registration has come.
+type Provisioning string
+
+// Provisioning states.
+const (
+	Pending     Provisioning = "pending"
+	Provisioned Provisioning = "active"
+	Broken      Provisioning = "failed"
+)
+
+// Cordon says that nothing new is placed, and who said so.
+type Cordon struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// Health is how a cluster stands as far as known.
+type Health string
+
+// Health states. New, Ready and Degraded take placements; Suspect and Lost do not.
+const (
+	New      Health = "unknown" // not contacted yet
+	Ready    Health = "ready"
+	Degraded Health = "degraded" // works, with something amiss
+	Suspect  Health = "suspect"  // not answering; no placements
+	Lost     Health = "lost"     // not answering for longer than the grace
+)
+
+// Observed is what the health monitor last saw.
+type Observed struct {
+	Health      Health     `json:"health"`
+	Reason      string     `json:"reason,omitempty"` // class such as "timeout"; empty when ready
+	Message     string     `json:"message,omitempty"`
+	Since       time.Time  `json:"since"` // since when Health holds
+	CheckedAt   time.Time  `json:"checked_at"`
+	Version     string     `json:"version,omitempty"`     // Kubernetes version such as v1.37.2
+	Identity    string     `json:"identity,omitempty"`    // UID of kube-system or of the job namespace; empty: unknown
+	Capacity    *Capacity  `json:"capacity,omitempty"`    // nil: unknown, never zero
+	Unreachable *time.Time `json:"unreachable,omitempty"` // since when no answer came; nil: reachable
+}
+
+// Capacity is what the schedulable nodes hold.
+type Capacity struct {
+	ObservedAt time.Time                   `json:"observed_at"`
+	Nodes      int32                       `json:"nodes"`
+	Resources  map[string]ResourceCapacity `json:"resources"`
+}
+
+// ResourceCapacity is one resource. Units: millicores for cpu, bytes for memory and ephemeral-storage, counts for all
+// others. Free figures may be negative on an overcommitted cluster.
+type ResourceCapacity struct {
+	NodeMax     int64 `json:"node_max"`      // most that one node can ever hold
+	NodeFreeMax int64 `json:"node_free_max"` // most that is free on one node
+	Total       int64 `json:"total"`
+	Free        int64 `json:"free"`
+}
+
+// Sentinel errors of the package; compare with errors.Is.
+var (
+	ErrNotFound = errors.New("cluster not found")
+	ErrNameUsed = errors.New("cluster name is in use")
+	ErrStale    = errors.New("cluster changed meanwhile")
+	// ErrInUse: live attempts hold the cluster.
+	ErrInUse = errors.New("cluster has live attempts")
+)

@@ -1,0 +1,32 @@
+// Package component turns one binary into the programs of a control plane.
+//
+// The API server, the controller manager and the scheduler keep flags, feature
+// gates and metrics in package variables, so two of them cannot share a
+// process. The supervisor starts this binary again for each of them, with a
+// hidden sub-command, and they meet over loopback as on a real machine.
+package component
+
+import (
+	"github.com/spf13/cobra"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+// Names of the hidden sub-commands.
+const (
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Etcd              = "etcd"
+)
+
+// Commands maps each name to a constructor. They are constructors because
+// building one of these commands registers global flags; only the one that this
+// process is going to be may be built.
+var Commands = map[string]func() *cobra.Command{
+	APIServer:         func() *cobra.Command { return apiserver.NewAPIServerCommand() },
+	ControllerManager: func() *cobra.Command { return controllermanager.NewControllerManagerCommand() },
+	Scheduler:         func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+	Etcd:              newEtcdCommand,
+}

@@ -1,0 +1,3 @@
+module github.com/nagelfluh/nagelfluh/migrations
+
+go 1.26.0

@@ -1,0 +1,7 @@
+module github.com/nagelfluh/nagelfluh/plugins/provider-sameasbackend
+
+go 1.26.0
+
+require github.com/nagelfluh/nagelfluh/sdk v0.0.0
+
+replace github.com/nagelfluh/nagelfluh/sdk => ../../sdk

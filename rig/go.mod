@@ -1,0 +1,3 @@
+module github.com/nagelfluh/nagelfluh/rig
+
+go 1.26.0
