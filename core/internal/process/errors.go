@@ -11,3 +11,6 @@ var (
 	// ErrStale: the row changed since it was read; read it again.
 	ErrStale = errors.New("changed meanwhile")
 )
+
+// ErrNoChange is returned by a change function that has nothing to change; nothing is written then.
+var ErrNoChange = errors.New("no change")

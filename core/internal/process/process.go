@@ -89,7 +89,7 @@ type Attempt struct {
 	// NextTryAt is when placing or creating is to be tried again; Tries counts the failures since the last progress.
 	NextTryAt time.Time
 	Tries     int32
-	// WaitSince is when a placing attempt began to wait on a plugin error, for the limit of the failure policy.
+	// ErrorSince is when a placing attempt began to wait on a plugin error, for the limit of the failure policy.
 	ErrorSince *time.Time
 
 	// IntentAt is stored before the create request leaves; CreateDeadline is the last moment at which the request can
