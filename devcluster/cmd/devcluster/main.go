@@ -4,23 +4,12 @@ package main
 import (
 	"os"
 
-	_ "github.com/virtual-kubelet/virtual-kubelet/node/api"
-	_ "github.com/virtual-kubelet/virtual-kubelet/node/nodeutil"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/cli"
 
-	_ "github.com/spf13/pflag"
-	_ "golang.org/x/sys/unix"
-	_ "k8s.io/component-base/cli"
-	_ "sigs.k8s.io/yaml"
-	_ "k8s.io/client-go/tools/clientcmd"
-	"github.com/nagelfluh/nagelfluh/devcluster/internal/component"
+	// For its init: this binary is also the reaper of pods' processes.
+	_ "github.com/nagelfluh/nagelfluh/devcluster/internal/reaper"
 )
 
 func main() {
-	if len(os.Args) > 1 {
-		cmd := component.Commands[os.Args[1]]()
-		cmd.SetArgs(os.Args[2:])
-		if cmd.Execute() != nil {
-			os.Exit(1)
-		}
-	}
+	os.Exit(cli.Main())
 }

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
 func newEtcdCommand() *cobra.Command {
 	var (
 		dataDir, client, peer string
-		fsync                 bool
+		tls                   transport.TLSInfo
 	)
 	cmd := &cobra.Command{
 		Use:          Etcd,
@@ -24,17 +25,19 @@ func newEtcdCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			return runEtcd(ctx, dataDir, client, peer, fsync)
+			return runEtcd(ctx, dataDir, client, peer, tls)
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "folder of the database")
 	cmd.Flags().StringVar(&client, "client-url", "", "URL for clients, on loopback")
 	cmd.Flags().StringVar(&peer, "peer-url", "", "URL for peers, on loopback")
-	cmd.Flags().BoolVar(&fsync, "fsync", false, "sync every write to disk")
+	cmd.Flags().StringVar(&tls.CertFile, "cert-file", "", "certificate of the client endpoint")
+	cmd.Flags().StringVar(&tls.KeyFile, "key-file", "", "key of that certificate")
+	cmd.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "CA that clients' certificates must come from")
 	return cmd
 }
 
-func runEtcd(ctx context.Context, dataDir, client, peer string, fsync bool) error {
+func runEtcd(ctx context.Context, dataDir, client, peer string, tls transport.TLSInfo) error {
 	clientURL, err := url.Parse(client)
 	if err != nil {
 		return fmt.Errorf("etcd: client URL %q: %w", client, err)
@@ -48,8 +51,12 @@ func runEtcd(ctx context.Context, dataDir, client, peer string, fsync bool) erro
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*clientURL}, []url.URL{*clientURL}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peerURL}, []url.URL{*peerURL}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	// Loopback is shared by all users of a machine, and who writes to this
+	// database owns the cluster.
+	tls.ClientCertAuth = true
+	cfg.ClientTLSInfo = tls
 	// The data is thrown away with the cluster: a power cut may cost it.
-	cfg.UnsafeNoFsync = !fsync
+	cfg.UnsafeNoFsync = true
 	cfg.LogLevel = "warn"
 	// A burst of a thousand Jobs on a busy two-core machine delays heartbeats;
 	// a single member gains nothing from electing itself again.

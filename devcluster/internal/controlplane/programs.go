@@ -1,0 +1,92 @@
+package controlplane
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/child"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/component"
+)
+
+// NodeKind makes the nodes of a cluster. Nodes that run a pod's commands as
+// local processes are one kind; a kubelet with containerd can be another.
+type NodeKind interface {
+	// Programs returns what to start, in order, once the API server is ready.
+	// They are stopped in the opposite order before everything else.
+	Programs(spec Spec, paths Paths) []child.Program
+}
+
+func (c *Cluster) etcdProgram() child.Program {
+	return c.program(component.Etcd,
+		"--data-dir="+c.Paths.etcd(),
+		"--client-url="+c.etcdURL(),
+		fmt.Sprintf("--peer-url=http://127.0.0.1:%d", c.etcdPeerPort),
+		"--cert-file="+c.pki("etcd.crt"),
+		"--key-file="+c.pki("etcd.key"),
+		"--ca-file="+c.pki("ca.crt"),
+	)
+}
+
+func (c *Cluster) apiServerProgram() child.Program {
+	return c.program(component.APIServer,
+		"--etcd-servers="+c.etcdURL(),
+		"--etcd-cafile="+c.pki("ca.crt"),
+		"--etcd-certfile="+c.pki("etcd-client.crt"),
+		"--etcd-keyfile="+c.pki("etcd-client.key"),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.apiPort),
+		// The address that pods would use; none can, and a machine without any
+		// network has none to offer. (From a block reserved for examples.)
+		"--advertise-address=192.0.2.1",
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--tls-cert-file="+c.pki("apiserver.crt"),
+		"--tls-private-key-file="+c.pki("apiserver.key"),
+		"--client-ca-file="+c.pki("ca.crt"),
+		"--token-auth-file="+c.Paths.tokens(),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+c.pki("serviceaccount.pub"),
+		"--service-account-signing-key-file="+c.pki("serviceaccount.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-certificate-authority="+c.pki("ca.crt"),
+		"--kubelet-client-certificate="+c.pki("kubelet-client.crt"),
+		"--kubelet-client-key="+c.pki("kubelet-client.key"),
+		"--audit-policy-file="+c.Paths.policy(),
+		"--audit-log-path="+c.Paths.AuditLog(),
+		"--audit-log-maxsize=1024",
+		"--allow-privileged=true",
+		"--profiling=false",
+	)
+}
+
+func (c *Cluster) controllerManagerProgram() child.Program {
+	return c.program(component.ControllerManager,
+		"--kubeconfig="+c.Paths.UserKubeconfig(fileController),
+		"--service-account-private-key-file="+c.pki("serviceaccount.key"),
+		"--root-ca-file="+c.pki("ca.crt"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--profiling=false",
+		// A thousand Jobs are some five thousand requests; with the default of
+		// 20 a second they would take minutes.
+		"--kube-api-qps=2000",
+		"--kube-api-burst=4000",
+		"--controllers=*,-horizontal-pod-autoscaler-controller",
+	)
+}
+
+func (c *Cluster) schedulerProgram() child.Program {
+	return c.program(component.Scheduler,
+		"--config="+c.Paths.scheduler(),
+		"--secure-port=0",
+	)
+}
+
+func (c *Cluster) program(name string, args ...string) child.Program {
+	return child.Program{Name: name, Args: append([]string{name}, args...), LogFile: c.Paths.Log(name)}
+}
+
+func (c *Cluster) pki(file string) string { return filepath.Join(c.Paths.PKI(), file) }
+
+func (c *Cluster) etcdURL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.etcdPort) }
