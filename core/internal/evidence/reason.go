@@ -1,0 +1,34 @@
+package evidence
+
+// Reason codes: stable words for programs, beside the sentence for people. A code says what was seen, not what follows.
+const (
+	// While the Job waits.
+	NoPod            = "no-pod"             // the Job exists, no pod of it yet
+	PodsRefused      = "pods-refused"       // the cluster refuses the Job's pods: quota, LimitRange, webhook
+	QueueWaiting     = "queue-waiting"      // suspended until its Kueue queue admits it
+	Suspended        = "suspended"          // suspended by something other than a queue
+	Preempted        = "preempted"          // ran, was suspended or evicted, will run again
+	Unschedulable    = "unschedulable"      // no node takes the pod
+	Scheduling       = "scheduling"         // the scheduler has not placed the pod yet
+	ContainerStart   = "container-creating" // a node prepares the pod
+	ImagePull        = "image-pull"         // the image cannot be pulled
+	InvalidImage     = "invalid-image"      // the image's name is no image name
+	ContainerConfig  = "container-config"   // the container cannot be made as configured
+	ContainerWaiting = "container-waiting"  // the container waits for another reason
+	Restarting       = "restarting"         // a pod failed, the next one is not there yet
+
+	// While it runs.
+	Running     = "running"
+	SidecarHold = "sidecar-hold" // the main container has ended, another one keeps the pod
+	Finishing   = "finishing"    // the pod has ended, the Job's result is not written yet
+	Deleting    = "job-deleting" // something deletes the Job
+
+	// At the end.
+	Completed        = "completed"
+	ExitNonZero      = "exit-code"
+	OOMKilled        = "oom-killed"
+	DeadlineExceeded = "deadline-exceeded"
+	Evicted          = "evicted"
+	BackoffExceeded  = "backoff-exceeded" // all retries failed, with nothing more to say
+	JobFailed        = "job-failed"       // the Job failed for another reason of Kubernetes
+)
