@@ -134,16 +134,16 @@ func (d *demo) ready(ctx context.Context) error {
 	err := stack.Until(ctx, "every cluster is ready", func() (bool, error) {
 		var list struct {
 			Items []struct {
-				Name   string
-				Health struct{ State, Message string }
+				Name     string
+				Observed struct{ Health, Message string }
 			}
 		}
 		if err := d.server.Get(ctx, "/clusters", &list); err != nil {
 			return false, err
 		}
 		for _, c := range list.Items {
-			if c.Health.State != "ready" {
-				return false, fmt.Errorf("cluster %s is %s: %s", c.Name, c.Health.State, c.Health.Message)
+			if c.Observed.Health != "ready" {
+				return false, fmt.Errorf("cluster %s is %s: %s", c.Name, c.Observed.Health, c.Observed.Message)
 			}
 		}
 		return len(list.Items) > 0, nil

@@ -65,7 +65,9 @@ func (c *Clusters) Kubeconfig(name string) string {
 }
 
 // Client returns a client of its own for a cluster, without any rate limit.
-func (c *Clusters) Client(name string) (*kubernetes.Clientset, error) { return Client(c.Kubeconfig(name)) }
+func (c *Clusters) Client(name string) (*kubernetes.Clientset, error) {
+	return Client(c.Kubeconfig(name))
+}
 
 // Client returns a client for a kubeconfig, without any rate limit.
 func Client(kubeconfig string) (*kubernetes.Clientset, error) {
