@@ -10,6 +10,8 @@ var (
 	ErrKeyReused = errors.New("idempotency key was used for another submission")
 	// ErrStale: the row changed since it was read; read it again.
 	ErrStale = errors.New("changed meanwhile")
+	// ErrPinned: the change would alter what never changes once it is set, such as the cluster of an attempt.
+	ErrPinned = errors.New("fixed once it is set")
 )
 
 // ErrNoChange is returned by a change function that has nothing to change; nothing is written then.

@@ -524,6 +524,12 @@ type ClusterType struct {
 	// Plugin The provider plugin that offers it.
 	Plugin string `json:"plugin"`
 
+	// Problem Why it cannot be used now. Absent when it can.
+	Problem string `json:"problem,omitempty,omitzero"`
+
+	// SelfService True: clusters of this type register themselves.
+	SelfService bool `json:"self_service,omitempty,omitzero"`
+
 	// Served False: another plugin serves this type, see `shadowed_by`.
 	Served bool `json:"served"`
 
@@ -757,6 +763,12 @@ type Observed struct {
 
 // Plugin defines model for Plugin.
 type Plugin struct {
+	// DocsURL Where its documentation is. Absent when it names none.
+	DocsURL string `json:"docs_url,omitempty,omitzero"`
+
+	// IgnoreErrors True: an error of this selector is recorded and skipped; else the attempt waits.
+	IgnoreErrors bool `json:"ignore_errors,omitempty,omitzero"`
+
 	// Kind `provider` or `selector`.
 	Kind string `json:"kind"`
 
@@ -781,13 +793,19 @@ type Plugin struct {
 	// Restarts How often it was started again.
 	Restarts int32 `json:"restarts"`
 
+	// ShadowedBy By shadowed type, the plugin that serves it.
+	ShadowedBy map[string]string `json:"shadowed_by,omitempty,omitzero"`
+
 	// ShadowedTypes Cluster types that it offers and an earlier plugin serves. Absent when none.
 	ShadowedTypes []string `json:"shadowed_types,omitempty,omitzero"`
 
-	// State `starting`, `running`, `backoff`, `deactivated`, `broken`, `refused` or `absent`.
+	// Since Since when it stands in its state.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State `starting`, `running`, `backoff`, `deactivated`, `broken`, `refused` or `missing` (required, and not there).
 	State string `json:"state"`
 
-	// Title What it calls itself. Absent until it has answered.
+	// Title One line about it. Absent until it has answered.
 	Title string `json:"title,omitempty,omitzero"`
 
 	// Types Cluster types that it serves. Absent when none.
@@ -970,7 +988,7 @@ type Spec struct {
 	// Image Container image.
 	Image string `json:"image"`
 
-	// Labels Kubernetes labels of the pods. Names below `nagelfluh.io`, `kubernetes.io`, `k8s.io` and `kueue.x-k8s.io` are not free. Absent, none.
+	// Labels Labels of this version; any text. The Job carries them as an annotation. Absent, none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
 	// Limits Most that may be used, as Kubernetes quantities; no less than the request. Absent, none.
