@@ -25,6 +25,7 @@ func upCommand(dir *string) *cobra.Command {
 		list           specList
 		common         controlplane.Spec
 		asJSON, detach bool
+		untilEOF       bool
 		with           kueueFlags
 	)
 	command := &cobra.Command{
@@ -50,8 +51,16 @@ of its kubeconfig. Progress goes to standard error.`,
 			if detach {
 				return upDetached(command.Context(), *dir, asJSON, command.OutOrStdout())
 			}
+			ctx, stop := context.WithCancel(command.Context())
+			defer stop()
+			if untilEOF {
+				go func() {
+					_, _ = io.Copy(io.Discard, command.InOrStdin())
+					stop()
+				}()
+			}
 			began := time.Now()
-			return supervisor.Run(command.Context(), supervisor.Config{
+			return supervisor.Run(ctx, supervisor.Config{
 				Dir:   *dir,
 				Specs: specs,
 				Nodes: procnode.Kind{},
@@ -73,6 +82,7 @@ of its kubeconfig. Progress goes to standard error.`,
 	flags.IntVar(&common.Pods, "pods", 5000, "pods of each node")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object a line instead")
 	flags.BoolVar(&detach, "detach", false, "run in the background; return when ready")
+	flags.BoolVar(&untilEOF, "until-eof", false, "stop at the end of standard input too: for programs that start this one and may be killed")
 	with.register(flags)
 	return command
 }

@@ -11,22 +11,16 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-)
 
-// Names of the hidden sub-commands.
-const (
-	APIServer         = "kube-apiserver"
-	ControllerManager = "kube-controller-manager"
-	Scheduler         = "kube-scheduler"
-	Etcd              = "etcd"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 )
 
 // Commands maps each name to a constructor. They are constructors because
 // building one of these commands registers global flags; only the one that this
 // process is going to be may be built.
 var Commands = map[string]func() *cobra.Command{
-	APIServer:         func() *cobra.Command { return apiserver.NewAPIServerCommand() },
-	ControllerManager: func() *cobra.Command { return controllermanager.NewControllerManagerCommand() },
-	Scheduler:         func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-	Etcd:              newEtcdCommand,
+	controlplane.APIServer:         func() *cobra.Command { return apiserver.NewAPIServerCommand() },
+	controlplane.ControllerManager: func() *cobra.Command { return controllermanager.NewControllerManagerCommand() },
+	controlplane.Scheduler:         func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+	controlplane.Etcd:              newEtcdCommand,
 }

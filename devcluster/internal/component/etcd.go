@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 )
 
 func newEtcdCommand() *cobra.Command {
@@ -20,7 +22,7 @@ func newEtcdCommand() *cobra.Command {
 		tls                   transport.TLSInfo
 	)
 	cmd := &cobra.Command{
-		Use:          Etcd,
+		Use:          controlplane.Etcd,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/child"
-	"github.com/nagelfluh/nagelfluh/devcluster/internal/component"
 )
 
 // States of a cluster.
@@ -184,8 +183,8 @@ func (c *Cluster) stop() {
 	c.mu.Unlock()
 	for i := len(running) - 1; i >= 0; i-- {
 		grace := componentGrace
-		if running[i].Name != component.Etcd && running[i].Name != component.APIServer &&
-			running[i].Name != component.Scheduler && running[i].Name != component.ControllerManager {
+		if running[i].Name != Etcd && running[i].Name != APIServer &&
+			running[i].Name != Scheduler && running[i].Name != ControllerManager {
 			grace = nodesGrace
 		}
 		running[i].Stop(grace)
@@ -208,7 +207,7 @@ func (c *Cluster) StopAPIServer() error {
 	c.mu.Lock()
 	var api *child.Process
 	for _, process := range c.running {
-		if process.Name == component.APIServer {
+		if process.Name == APIServer {
 			api = process
 		}
 	}
@@ -231,7 +230,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	stopped := false
 	for _, process := range c.running {
-		stopped = stopped || process.Name == component.APIServer && c.stopping[process]
+		stopped = stopped || process.Name == APIServer && c.stopping[process]
 	}
 	c.mu.Unlock()
 	if stopped {

@@ -5,7 +5,14 @@ import (
 	"path/filepath"
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/child"
-	"github.com/nagelfluh/nagelfluh/devcluster/internal/component"
+)
+
+// Names of the components, and of the hidden sub-commands that are them.
+const (
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Etcd              = "etcd"
 )
 
 // NodeKind makes the nodes of a cluster. Nodes that run a pod's commands as
@@ -17,7 +24,7 @@ type NodeKind interface {
 }
 
 func (c *Cluster) etcdProgram() child.Program {
-	return c.program(component.Etcd,
+	return c.program(Etcd,
 		"--data-dir="+c.Paths.etcd(),
 		"--client-url="+c.etcdURL(),
 		fmt.Sprintf("--peer-url=http://127.0.0.1:%d", c.etcdPeerPort),
@@ -28,7 +35,7 @@ func (c *Cluster) etcdProgram() child.Program {
 }
 
 func (c *Cluster) apiServerProgram() child.Program {
-	return c.program(component.APIServer,
+	return c.program(APIServer,
 		"--etcd-servers="+c.etcdURL(),
 		"--etcd-cafile="+c.pki("ca.crt"),
 		"--etcd-certfile="+c.pki("etcd-client.crt"),
@@ -61,7 +68,7 @@ func (c *Cluster) apiServerProgram() child.Program {
 }
 
 func (c *Cluster) controllerManagerProgram() child.Program {
-	return c.program(component.ControllerManager,
+	return c.program(ControllerManager,
 		"--kubeconfig="+c.Paths.UserKubeconfig(fileController),
 		"--service-account-private-key-file="+c.pki("serviceaccount.key"),
 		"--root-ca-file="+c.pki("ca.crt"),
@@ -72,19 +79,24 @@ func (c *Cluster) controllerManagerProgram() child.Program {
 		// 20 a second they would take minutes.
 		"--kube-api-qps=2000",
 		"--kube-api-burst=4000",
+		"--concurrent-job-syncs=20",
 		"--controllers=*,-horizontal-pod-autoscaler-controller",
 	)
 }
 
 func (c *Cluster) schedulerProgram() child.Program {
-	return c.program(component.Scheduler,
+	return c.program(Scheduler,
 		"--config="+c.Paths.scheduler(),
 		"--secure-port=0",
 	)
 }
 
 func (c *Cluster) program(name string, args ...string) child.Program {
-	return child.Program{Name: name, Args: append([]string{name}, args...), LogFile: c.Paths.Log(name)}
+	return child.Program{
+		Name: name, Args: append([]string{name}, args...), LogFile: c.Paths.Log(name),
+		// Memory is cheaper here than the CPU that collecting garbage costs.
+		Env: []string{"GOGC=200"},
+	}
 }
 
 func (c *Cluster) pki(file string) string { return filepath.Join(c.Paths.PKI(), file) }
