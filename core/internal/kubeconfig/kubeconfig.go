@@ -1,0 +1,71 @@
+// Package kubeconfig decides what of a kubeconfig may be used. It parses text strictly, resolves one context and
+// rebuilds the result from an allow-list, so that nothing unforeseen gets through; what asks for more is refused with the
+// field, the problem and the remedy.
+//
+// It is pure: it opens no file, resolves no name, starts no program and reads no environment.
+package kubeconfig
+
+import (
+	"time"
+)
+
+// MaxSize is the largest text that is read, in bytes.
+const MaxSize = 1 << 20
+
+// Options are what the operator allows beyond the default.
+type Options struct {
+	// Context names the context to use; empty: the text's current one, or the only one.
+	Context string
+	// AllowInsecure allows insecure-skip-tls-verify, with a warning.
+	AllowInsecure bool
+	// AllowedProxies are the proxy URLs that a cluster may name, compared as text without a trailing slash.
+	AllowedProxies []string
+	// Now is used to judge the dates of client certificates; zero: they are not judged.
+	Now time.Time
+}
+
+// Result is what may be used of a kubeconfig. It holds secrets: it is never logged.
+type Result struct {
+	Context    string   // name of the context used
+	Contexts   []string // names of all contexts, in their order
+	Server     string   // https URL
+	ServerName string   // name to verify the certificate against; empty: that of Server
+	CA         []byte   // PEM; empty: the system's
+	Insecure   bool     // the certificate is not verified
+	ProxyURL   string   // empty: none
+	Namespace  string   // of the context; empty: not said
+	Token      string
+	ClientCert []byte // PEM
+	ClientKey  []byte // PEM
+	// CertNotAfter is when the client certificate ends; zero: there is none.
+	CertNotAfter time.Time
+	// Warnings are sentences for an admin: things that are allowed and worth knowing.
+	Warnings []string
+	// YAML is the kubeconfig rebuilt from the fields above: the form to store.
+	YAML []byte
+}
+
+// Rebuild applies the policy to raw, which is YAML or JSON. Its only error is a *Refusal that lists every problem found,
+// and no text of it quotes a secret.
+func Rebuild(raw []byte, o Options) (Result, error) {
+	p := &policy{o: o}
+	root := p.parse(raw)
+	if root == nil {
+		return Result{}, p.refusal()
+	}
+	f := p.file(root)
+	if len(p.problems) > 0 {
+		return Result{}, p.refusal()
+	}
+	res := p.resolve(f)
+	if len(p.problems) > 0 {
+		return Result{}, p.refusal()
+	}
+	out, err := render(res)
+	if err != nil {
+		p.refuse(nil, "", "the result cannot be written as YAML", "")
+		return Result{}, p.refusal()
+	}
+	res.YAML = out
+	return res, nil
+}
