@@ -242,11 +242,11 @@ func TestBombs(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if took > time.Second {
+			if took > 5*time.Second { // far above what it takes, for machines that are busy with other tests
 				t.Errorf("took %s", took)
 			}
 			// All that was ever allocated; what is held at one moment is far less.
-			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 100 {
+			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 50 {
 				t.Errorf("allocated %d MB", mb)
 			}
 		})

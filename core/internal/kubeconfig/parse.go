@@ -32,8 +32,8 @@ func (p *policy) parse(raw []byte) *yaml.Node {
 	case !utf8.Valid(raw):
 		p.refuse(nil, "", "the text is not UTF-8", "save it as UTF-8")
 		return nil
-	case deeplyNested(raw):
-		p.refuse(nil, "", "the text is nested too deeply for a kubeconfig", "")
+	case monstrous(raw):
+		p.refuse(nil, "", "the text is nested too deeply or has too many entries for a kubeconfig", "reduce it with: kubectl config view --flatten --minify")
 		return nil
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
@@ -63,17 +63,26 @@ func (p *policy) parse(raw []byte) *yaml.Node {
 	return root
 }
 
-// deeplyNested looks for runs of opening brackets that no kubeconfig has, before the parser recurses into them.
-func deeplyNested(raw []byte) bool {
-	depth := 0
+// monstrous looks for what no kubeconfig has before the parser spends time on it: runs of opening brackets, which it
+// would recurse into, and tens of thousands of entries, each of which costs it far more memory than it has bytes.
+func monstrous(raw []byte) bool {
+	const (
+		maxBrackets = 1000
+		maxEntries  = 50_000
+	)
+	depth, entries := 0, 0
 	for _, c := range raw {
 		switch c {
 		case '[', '{':
-			if depth++; depth > 1000 {
+			if depth++; depth > maxBrackets {
 				return true
 			}
 		case ']', '}':
 			depth = max(depth-1, 0)
+		case ':', ',', '-', '?', '&', '*':
+			if entries++; entries > maxEntries {
+				return true
+			}
 		}
 	}
 	return false
