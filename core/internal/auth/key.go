@@ -19,9 +19,11 @@ import (
 type Store interface {
 	User(ctx context.Context, id string) (User, error)
 	UserByName(ctx context.Context, name string) (User, error)
-	CreateUser(ctx context.Context, u User) error
+	CreateUser(ctx context.Context, u User) (User, error)
 	APIKeyByPrefix(ctx context.Context, prefix string) (APIKey, error)
-	CreateAPIKey(ctx context.Context, k APIKey) error
+	CreateAPIKey(ctx context.Context, k APIKey) (APIKey, error)
+	// APIKeys returns the keys of a user, also those that are revoked.
+	APIKeys(ctx context.Context, userID string) ([]APIKey, error)
 }
 
 // Service makes and checks API keys. It is safe for concurrent use.
@@ -111,7 +113,8 @@ func (s *Service) Forget() { s.cache.clear() }
 // Issue makes a key for a user and stores its row.
 func (s *Service) Issue(ctx context.Context, userID, name string, expires *time.Time) (string, APIKey, error) {
 	key, row := NewKey(userID, name, expires, s.now())
-	if err := s.store.CreateAPIKey(ctx, row); err != nil {
+	row, err := s.store.CreateAPIKey(ctx, row)
+	if err != nil {
 		return "", APIKey{}, fmt.Errorf("store the API key: %w", err)
 	}
 	return key, row, nil
@@ -120,25 +123,36 @@ func (s *Service) Issue(ctx context.Context, userID, name string, expires *time.
 // AdminName is the name of the user that the first start makes.
 const AdminName = "admin"
 
-// Bootstrap makes the first admin. made is false when there is one already; save gets the key before the row is stored, so
-// that a crash between the two leaves a useless key behind rather than an admin without one.
+// Bootstrap makes the first admin and its key, or the key alone when a crash came between the two. made is false when both
+// are there. save gets the key before its row is stored: a crash between leaves a useless key behind rather than an
+// admin whose key nobody knows.
 func (s *Service) Bootstrap(ctx context.Context, save func(key string) error) (made bool, err error) {
-	_, err = s.store.UserByName(ctx, AdminName)
-	if err == nil {
-		return false, nil
-	}
-	if !errors.Is(err, ErrNotFound) {
+	u, err := s.store.UserByName(ctx, AdminName)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		u, err = s.store.CreateUser(ctx, User{ID: uuid.Must(uuid.NewV7()).String(), Name: AdminName, Admin: true, CreatedAt: s.now()})
+		if errors.Is(err, ErrNameUsed) { // another server starts at the same time and makes the key as well
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("make user %q: %w", AdminName, err)
+		}
+	case err != nil:
 		return false, fmt.Errorf("look for user %q: %w", AdminName, err)
+	default:
+		keys, err := s.store.APIKeys(ctx, u.ID)
+		if err != nil {
+			return false, fmt.Errorf("read the keys of user %q: %w", AdminName, err)
+		}
+		if len(keys) > 0 {
+			return false, nil
+		}
 	}
-	u := User{ID: uuid.Must(uuid.NewV7()).String(), Name: AdminName, Admin: true, CreatedAt: s.now()}
 	key, row := NewKey(u.ID, "made at the first start", nil, s.now())
 	if err := save(key); err != nil {
 		return false, fmt.Errorf("save the first admin key: %w", err)
 	}
-	if err := s.store.CreateUser(ctx, u); err != nil {
-		return false, fmt.Errorf("make user %q: %w", AdminName, err)
-	}
-	if err := s.store.CreateAPIKey(ctx, row); err != nil {
+	if _, err := s.store.CreateAPIKey(ctx, row); err != nil {
 		return false, fmt.Errorf("store the first admin key: %w", err)
 	}
 	return true, nil

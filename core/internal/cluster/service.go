@@ -17,14 +17,14 @@ import (
 type Store interface {
 	Clusters(ctx context.Context) ([]Cluster, error)
 	Cluster(ctx context.Context, id string) (Cluster, error)
-	CreateCluster(ctx context.Context, c Cluster, actor string) (Cluster, error)
+	CreateCluster(ctx context.Context, c Cluster) (Cluster, error)
 	// UpdateCluster changes one row; with a revision only when the row still has it, else ErrStale.
-	UpdateCluster(ctx context.Context, id string, revision *int64, actor string, change func(*Cluster) error) (Cluster, error)
+	UpdateCluster(ctx context.Context, id string, revision *int64, change func(*Cluster) error) (Cluster, error)
 	// DeleteCluster removes a row; ErrInUse while attempts live there.
-	DeleteCluster(ctx context.Context, id string, revision *int64, actor string) error
+	DeleteCluster(ctx context.Context, id string) error
 	LiveCounts(ctx context.Context) (map[string]int32, error)
 	DefaultCluster(ctx context.Context) (string, error)
-	SetDefaultCluster(ctx context.Context, id, actor string) error
+	SetSetting(ctx context.Context, key, value string) error
 }
 
 // Providers checks provider configs.
@@ -60,6 +60,9 @@ type Patch struct {
 	MaxRuntime     *int64 // seconds; 0: no limit
 }
 
+// settingDefault is the key of the setting that holds the id of the default cluster.
+const settingDefault = "default_cluster"
+
 // Service is what admins do with clusters. Who may do so is decided before. It is safe for concurrent use.
 type Service struct {
 	store     Store
@@ -90,7 +93,7 @@ func (s *Service) Find(ctx context.Context, ref string) (Cluster, error) {
 }
 
 // Create adds a cluster; the provider of its type checks the config first, outside of any transaction.
-func (s *Service) Create(ctx context.Context, actor string, n NewCluster) (Cluster, []string, error) {
+func (s *Service) Create(ctx context.Context, n NewCluster) (Cluster, []string, error) {
 	var f faults
 	f.name("name", n.Name)
 	f.namespace(n.Namespace)
@@ -110,7 +113,7 @@ func (s *Service) Create(ctx context.Context, actor string, n NewCluster) (Clust
 		Labels: n.Labels, SortOrder: n.SortOrder, Active: n.Active, QueueName: n.QueueName, MaxRuntime: limit(n.MaxRuntime),
 		Provisioning: Provisioned, Observed: Observed{Health: New},
 		CreatedAt: now, UpdatedAt: now, Revision: 1, ConfigRevision: 1,
-	}, actor)
+	})
 	if err != nil {
 		return Cluster{}, nil, refusal(n.Name, err)
 	}
@@ -119,7 +122,7 @@ func (s *Service) Create(ctx context.Context, actor string, n NewCluster) (Clust
 
 // Update touches only what the patch has. A new type needs a config of its own; the same type without one keeps the
 // stored. With a revision the change is made only when the row still has it.
-func (s *Service) Update(ctx context.Context, actor, id string, revision *int64, p Patch) (Cluster, []string, error) {
+func (s *Service) Update(ctx context.Context, id string, revision *int64, p Patch) (Cluster, []string, error) {
 	if err := p.check(); err != nil {
 		return Cluster{}, nil, err
 	}
@@ -155,7 +158,7 @@ func (s *Service) Update(ctx context.Context, actor, id string, revision *int64,
 	if config != nil {
 		guard = &now.Revision
 	}
-	c, err := s.store.UpdateCluster(ctx, id, guard, actor, func(c *Cluster) error {
+	c, err := s.store.UpdateCluster(ctx, id, guard, func(c *Cluster) error {
 		p.apply(c, config)
 		return nil
 	})
@@ -213,10 +216,13 @@ func set[T any](dst, src *T) {
 }
 
 // Delete removes a cluster that nothing lives on and that is not the default one.
-func (s *Service) Delete(ctx context.Context, actor, id string, revision *int64) error {
+func (s *Service) Delete(ctx context.Context, id string, revision *int64) error {
 	c, err := s.store.Cluster(ctx, id)
 	if err != nil {
 		return err
+	}
+	if revision != nil && *revision != c.Revision {
+		return refusal(c.Name, ErrStale)
 	}
 	def, err := s.store.DefaultCluster(ctx)
 	if err != nil {
@@ -228,7 +234,7 @@ func (s *Service) Delete(ctx context.Context, actor, id string, revision *int64)
 	if err := s.unused(ctx, c, "it cannot be removed; cancel them or wait, and set active to false meanwhile"); err != nil {
 		return err
 	}
-	if err := s.store.DeleteCluster(ctx, id, revision, actor); err != nil {
+	if err := s.store.DeleteCluster(ctx, id); err != nil {
 		return refusal(c.Name, err)
 	}
 	return nil
@@ -260,9 +266,9 @@ func (s *Service) Default(ctx context.Context) (Cluster, bool, error) {
 }
 
 // SetDefault sets the default cluster by id or name; empty: none.
-func (s *Service) SetDefault(ctx context.Context, actor, ref string) error {
+func (s *Service) SetDefault(ctx context.Context, ref string) error {
 	if ref == "" {
-		return s.store.SetDefaultCluster(ctx, "", actor)
+		return s.store.SetSetting(ctx, settingDefault, "")
 	}
 	c, err := s.Find(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
@@ -274,7 +280,7 @@ func (s *Service) SetDefault(ctx context.Context, actor, ref string) error {
 	if !c.Active {
 		return problem.InField(problem.Invalid, "cluster", "cluster %q is retired (active is false)", c.Name)
 	}
-	return s.store.SetDefaultCluster(ctx, c.ID, actor)
+	return s.store.SetSetting(ctx, settingDefault, c.ID)
 }
 
 func refusal(name string, err error) error {

@@ -84,8 +84,7 @@ func (s *Service) Submit(ctx context.Context, userID, projectID string, in []Sub
 	}
 	versions, existed, err := s.store.Submit(ctx, projectID, rows)
 	if errors.Is(err, ErrKeyReused) {
-		return nil, problem.New(problem.IdempotencyKeyReused,
-			"an idempotency key was used in this project for another submission; take a new key for a new submission").Because(err)
+		return nil, keyReused(err, prefix).Because(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store the submission: %w", err)
@@ -95,6 +94,15 @@ func (s *Service) Submit(ctx context.Context, userID, projectID string, in []Sub
 		out[i] = Result{Version: versions[i], Existed: existed[i]}
 	}
 	return out, nil
+}
+
+func keyReused(err error, prefix func(int) string) *problem.Error {
+	const says = "was used in this project for another submission; take a new key for a new submission"
+	var which interface{ Item() int } // the store says which item it was
+	if errors.As(err, &which) {
+		return problem.InField(problem.IdempotencyKeyReused, prefix(which.Item())+"key", says)
+	}
+	return problem.New(problem.IdempotencyKeyReused, "an idempotency key "+says)
 }
 
 // Check validates one submission as Submit does and returns the version as it would be stored, for a dry run.
