@@ -1,0 +1,255 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/uptrace/bun"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+type clusterModel struct {
+	bun.BaseModel `bun:"table:clusters,alias:c"`
+
+	ID             string `bun:",pk"`
+	Name           string
+	Type           string
+	ProviderConfig string
+	Namespace      string `bun:",nullzero"`
+	Labels         string
+	SortOrder      int32
+	Active         bool
+	QueueName      string
+	MaxRuntime     *int64
+	Provisioning   string
+	Cordon         string `bun:",nullzero"`
+	Observed       string
+	CreatedAt      int64
+	UpdatedAt      int64
+	Revision       int64
+	ConfigRevision int64
+	RemovedAt      *int64
+}
+
+func (m clusterModel) cluster() cluster.Cluster {
+	c := cluster.Cluster{
+		ID: m.ID, Name: m.Name, Type: m.Type, ProviderConfig: json.RawMessage(m.ProviderConfig), Namespace: m.Namespace,
+		Labels: labelsOf(m.Labels), SortOrder: m.SortOrder, Active: m.Active, QueueName: m.QueueName, MaxRuntime: m.MaxRuntime,
+		Provisioning: cluster.Provisioning(m.Provisioning), CreatedAt: timeOf(m.CreatedAt), UpdatedAt: timeOf(m.UpdatedAt),
+		Revision: m.Revision, ConfigRevision: m.ConfigRevision,
+	}
+	if m.Cordon != "" {
+		c.Cordon = &cluster.Cordon{}
+		fromJSON(m.Cordon, c.Cordon)
+	}
+	fromJSON(m.Observed, &c.Observed)
+	return c
+}
+
+// clusterRow is what an admin says of a cluster; what was observed and the counts are not in it.
+func clusterRow(c cluster.Cluster) clusterModel {
+	m := clusterModel{
+		ID: c.ID, Name: c.Name, Type: c.Type, ProviderConfig: cmp.Or(string(c.ProviderConfig), "{}"), Namespace: c.Namespace,
+		Labels: labelsJSON(c.Labels), SortOrder: c.SortOrder, Active: c.Active, QueueName: c.QueueName, MaxRuntime: c.MaxRuntime,
+		Provisioning: cmp.Or(string(c.Provisioning), string(cluster.Provisioned)),
+	}
+	if c.Cordon != nil {
+		m.Cordon = toJSON(c.Cordon)
+	}
+	return m
+}
+
+// Clusters returns every cluster that is not removed, by sort order, then by name.
+func (db *DB) Clusters(ctx context.Context) ([]cluster.Cluster, error) {
+	var rows []clusterModel
+	if err := db.ro.NewSelect().Model(&rows).Where("c.removed_at IS NULL").Order("c.sort_order", "c.name").Scan(ctx); err != nil {
+		return nil, err
+	}
+	all := make([]cluster.Cluster, len(rows))
+	for i, m := range rows {
+		all[i] = m.cluster()
+	}
+	return all, nil
+}
+
+// Cluster returns one cluster, or cluster.ErrNotFound. A removed one is not found.
+func (db *DB) Cluster(ctx context.Context, id string) (cluster.Cluster, error) {
+	var m clusterModel
+	err := db.ro.NewSelect().Model(&m).Where("c.id = ?", id).Where("c.removed_at IS NULL").Scan(ctx)
+	if noRows(err) {
+		return cluster.Cluster{}, fmt.Errorf("%w: %s", cluster.ErrNotFound, id)
+	}
+	return m.cluster(), err
+}
+
+// CreateCluster stores a cluster and returns it as stored. An empty id is filled in; times, revisions and what is observed
+// are set here. A name in use is cluster.ErrNameUsed.
+func (db *DB) CreateCluster(ctx context.Context, c cluster.Cluster) (cluster.Cluster, error) {
+	c.ID = cmp.Or(c.ID, newID())
+	m := clusterRow(c)
+	at := now()
+	m.CreatedAt, m.UpdatedAt, m.Revision, m.ConfigRevision = micros(at), micros(at), 1, 1
+	m.Observed = toJSON(cluster.Observed{Health: cluster.New, Since: at})
+	err := db.write(ctx, "create-cluster", func(t *tx) error {
+		if _, err := t.NewInsert().Model(&m).Exec(ctx); err != nil {
+			return nameUsed(err, cluster.ErrNameUsed, c.Name)
+		}
+		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: c.ID, Message: "Cluster " + c.Name + " added"})
+		return nil
+	})
+	return m.cluster(), err
+}
+
+// UpdateCluster reads a cluster, changes what an admin says of it and writes it, as one step. With a revision it does so
+// only when the cluster still has it, else cluster.ErrStale. The function is pure and may run more than once; a change
+// that leaves everything as it was writes nothing. The namespace does not change while live attempts hold the cluster
+// (cluster.ErrInUse).
+func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, change func(*cluster.Cluster) error) (cluster.Cluster, error) {
+	var out cluster.Cluster
+	err := db.write(ctx, "update-cluster", func(t *tx) error {
+		m, err := t.clusterForUpdate(ctx, id)
+		if err != nil {
+			return err
+		}
+		if revision != nil && *revision != m.Revision {
+			return fmt.Errorf("%w: %s is at revision %d, not %d", cluster.ErrStale, m.Name, m.Revision, *revision)
+		}
+		c := m.cluster()
+		if err := change(&c); err != nil {
+			return err
+		}
+		next := clusterRow(c)
+		next.ID, next.Observed, next.CreatedAt, next.UpdatedAt = m.ID, m.Observed, m.CreatedAt, m.UpdatedAt
+		next.Revision, next.ConfigRevision = m.Revision, m.ConfigRevision
+		if reflect.DeepEqual(m, next) {
+			out = m.cluster()
+			return nil
+		}
+		if next.Namespace != m.Namespace {
+			if err := t.unused(ctx, m); err != nil {
+				return err
+			}
+		}
+		next.UpdatedAt = micros(now())
+		next.Revision++
+		if next.Type != m.Type || next.ProviderConfig != m.ProviderConfig {
+			next.ConfigRevision++
+		}
+		if _, err := t.NewUpdate().Model(&next).ExcludeColumn("id", "observed", "created_at", "removed_at").WherePK().Exec(ctx); err != nil {
+			return nameUsed(err, cluster.ErrNameUsed, next.Name)
+		}
+		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: id, Message: "Cluster " + next.Name + " changed"})
+		out = next.cluster()
+		return nil
+	})
+	return out, err
+}
+
+// Observe stores what the health monitor saw. It is no change of the admin's: the revision stays. A change of health is
+// an event.
+func (db *DB) Observe(ctx context.Context, id string, o cluster.Observed) error {
+	o.Message = text(o.Message)
+	return db.write(ctx, "observe", func(t *tx) error {
+		m, err := t.clusterForUpdate(ctx, id)
+		if err != nil {
+			return err
+		}
+		before := m.cluster().Observed
+		if _, err := t.exec(ctx, "UPDATE clusters SET observed = ? WHERE id = ?", toJSON(o), id); err != nil {
+			return err
+		}
+		if before.Health == o.Health && before.Reason == o.Reason {
+			return nil
+		}
+		message := fmt.Sprintf("Cluster %s is %s", m.Name, o.Health)
+		if o.Message != "" {
+			message += ": " + o.Message
+		}
+		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: id, Actor: "system", Message: message})
+		return nil
+	})
+}
+
+// DeleteCluster removes a cluster that no live attempt holds, else cluster.ErrInUse with the counts. Its row stays for the
+// history of what ran there; its name is free.
+func (db *DB) DeleteCluster(ctx context.Context, id string) error {
+	return db.write(ctx, "delete-cluster", func(t *tx) error {
+		m, err := t.clusterForUpdate(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := t.unused(ctx, m); err != nil {
+			return err
+		}
+		// The ways into the cluster are not kept longer than they are needed.
+		if _, err := t.NewUpdate().Model(&m).Set("removed_at = ?", micros(now())).Set("provider_config = '{}'").WherePK().Exec(ctx); err != nil {
+			return err
+		}
+		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: id, Message: "Cluster " + m.Name + " removed"})
+		return nil
+	})
+}
+
+func (t *tx) clusterForUpdate(ctx context.Context, id string) (clusterModel, error) {
+	var m clusterModel
+	err := t.lock(t.NewSelect().Model(&m).Where("c.id = ?", id).Where("c.removed_at IS NULL"), "UPDATE").Scan(ctx)
+	if noRows(err) {
+		return m, fmt.Errorf("%w: %s", cluster.ErrNotFound, id)
+	}
+	return m, err
+}
+
+// holdCluster makes sure that a cluster is there and is not removed before the transaction ends.
+func (t *tx) holdCluster(ctx context.Context, id string) error {
+	query := "SELECT 1 FROM clusters WHERE id = ? AND removed_at IS NULL"
+	if t.db.rowLocks() {
+		query += " FOR SHARE"
+	}
+	var one int
+	err := t.get(ctx, query, []any{id}, &one)
+	if noRows(err) {
+		return fmt.Errorf("%w: %s", cluster.ErrNotFound, id)
+	}
+	return err
+}
+
+// unused refuses while live attempts are pinned to the cluster, whose row is locked.
+func (t *tx) unused(ctx context.Context, m clusterModel) error {
+	var rows []struct {
+		State string
+		N     int
+	}
+	if err := t.NewSelect().Table("attempts").Column("state").ColumnExpr("count(*) AS n").Where("cluster_id = ?", m.ID).
+		Where("ended_at IS NULL").Group("state").Scan(ctx, &rows); err != nil {
+		return err
+	}
+	counts := make(map[string]int, len(rows))
+	for _, r := range rows {
+		counts[r.State] = r.N
+	}
+	var words []string
+	for _, s := range process.States {
+		if n := counts[string(s)]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if len(words) > 0 {
+		return fmt.Errorf("%w: %s has %s", cluster.ErrInUse, m.Name, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// nameUsed turns a broken unique index into the error of the domain.
+func nameUsed(err, domain error, name string) error {
+	if duplicate(err) {
+		return fmt.Errorf("%w: %q", domain, name)
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+
+	"github.com/nagelfluh/nagelfluh/migrations"
+)
+
+// connections bounds what one server asks of PostgreSQL.
+const connections = 20
+
+func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
+	c, err := pgx.ParseConfig(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err) // pgx masks the password
+	}
+	// bun writes values into the text, so each text is new and preparing it would only fill the cache. Its quoting
+	// relies on backslashes being plain.
+	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	c.RuntimeParams["standard_conforming_strings"] = "on"
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "nagelfluh"
+	}
+	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger}
+	defer func() {
+		if err != nil {
+			_ = db.Close()
+		}
+	}()
+	db.sql = stdlib.OpenDB(*c)
+	db.closers = append(db.closers, db.sql.Close)
+	db.sql.SetMaxOpenConns(connections)
+	db.sql.SetMaxIdleConns(connections)
+	db.sql.SetConnMaxIdleTime(5 * time.Minute)
+	if err := db.sql.PingContext(ctx); err != nil {
+		return nil, fmt.Errorf("store: cannot reach the PostgreSQL database: %w", err)
+	}
+	db.rw = bun.NewDB(db.sql, pgdialect.New())
+	db.ro = db.rw
+	db.writer = txWriter{db}
+	db.closers = append(db.closers, db.hot.close)
+	return db, nil
+}
+
+// txWriter gives each write a transaction of its own, and runs it again when it failed only because of another one.
+type txWriter struct{ db *DB }
+
+const writeTries = 10
+
+func (w txWriter) write(ctx context.Context, run func(*tx) error) error {
+	for try := 1; ; try++ {
+		err := w.once(ctx, run)
+		if err == nil || !again(err) || try == writeTries {
+			return err
+		}
+		w.db.log.Debug("running a write again", "try", try, "cause", err)
+	}
+}
+
+func (w txWriter) once(ctx context.Context, run func(*tx) error) error {
+	raw, err := w.db.rw.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("store: begin: %w", err)
+	}
+	defer func() { _ = raw.Rollback() }() // after a commit it does nothing
+	t := &tx{Tx: raw, db: w.db}
+	if err := run(t); err != nil {
+		return err
+	}
+	if err := t.appendEvents(ctx); err != nil {
+		return fmt.Errorf("store: events: %w", err)
+	}
+	if err := raw.Commit(); err != nil {
+		return fmt.Errorf("store: commit: %w", err)
+	}
+	return nil
+}

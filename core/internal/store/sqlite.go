@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/nagelfluh/nagelfluh/migrations"
+)
+
+// readers is the size of SQLite's read pool. In WAL mode readers wait neither for the writer nor for each other.
+const readers = 8
+
+func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) {
+	if path == "" || path == ":memory:" {
+		return nil, errors.New("store: sqlite needs a file: sqlite:PATH")
+	}
+	if path, err = createFile(path); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	db := &DB{dialect: migrations.SQLite, log: o.Logger}
+	defer func() {
+		if err != nil {
+			_ = db.Close()
+		}
+	}()
+	if o.Exclusive {
+		unlock, err := lockFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		db.closers = append(db.closers, unlock)
+	}
+
+	// FULL: a commit is on the disk before it is answered. Beside the writer's own connection there is one to prepare
+	// statements and one for migrations; busy_timeout covers those and other programs, for the writer itself is alone.
+	db.sql, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "busy_timeout(10000)",
+		"journal_size_limit(67108864)")+"&_txlock=immediate")
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	db.closers = append(db.closers, db.sql.Close)
+	db.sql.SetMaxOpenConns(3)
+	db.sql.SetMaxIdleConns(3)
+	// Also creates the WAL files, which a connection that only reads cannot.
+	if err := db.sql.PingContext(ctx); err != nil {
+		return nil, fmt.Errorf("store: cannot open the SQLite database %s: %w", path, err)
+	}
+	db.rw = bun.NewDB(db.sql, sqlitedialect.New())
+
+	ro, err := sql.Open("sqlite", dsn(path, "query_only(ON)", "busy_timeout(10000)"))
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	db.closers = append(db.closers, ro.Close)
+	ro.SetMaxOpenConns(readers)
+	ro.SetMaxIdleConns(readers)
+	db.ro = bun.NewDB(ro, sqlitedialect.New())
+
+	db.closers = append(db.closers, db.hot.close)
+	g := newGroupWriter(db)
+	db.writer = g
+	db.closers = append(db.closers, g.close)
+	return db, nil
+}
+
+// dsn names the file as a URI, so that no character of its path is taken for an option.
+func dsn(path string, pragmas ...string) string {
+	q := url.Values{"_pragma": pragmas}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String()
+}
+
+// createFile returns the real path of the database, so that two names of one file share its lock, and makes sure that
+// only the owner can read it: it holds the ways into the clusters.
+func createFile(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", err
+	}
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+// lockFile takes the lock of a server on the database at path. The system drops it when the process ends, however it
+// ends. The file stays: removing it would let two servers lock two files of one name.
+func lockFile(path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
+		}
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0)
+		return nil, fmt.Errorf("%w: %s is held by process %s; stop that server, or use PostgreSQL to run several", ErrLocked, path, holder[:n])
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	}
+	return f.Close, nil
+}

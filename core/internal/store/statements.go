@@ -1,0 +1,100 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/nagelfluh/nagelfluh/migrations"
+)
+
+// statements are those of the hot path, prepared once a connection. bun writes values into the text of a statement,
+// which is parsed each time; the few statements of which thousands run a second are worth the exception. Their
+// arguments are "?" in either dialect, and they hold no other question marks.
+type statements struct {
+	mu       sync.Mutex
+	prepared map[string]*sql.Stmt // SQLite
+	numbered map[string]string    // PostgreSQL
+}
+
+// exec runs a statement of the hot path.
+func (t *tx) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if t.db.dialect == migrations.PostgreSQL {
+		return t.Tx.Tx.ExecContext(ctx, t.db.hot.number(query), cached(args)...)
+	}
+	s, err := t.db.hot.prepare(ctx, t.db.sql, query)
+	if err != nil {
+		return nil, err
+	}
+	return t.Tx.Tx.StmtContext(ctx, s).ExecContext(ctx, args...)
+}
+
+// get runs a query of the hot path that gives one row, and reads it.
+func (t *tx) get(ctx context.Context, query string, args []any, dest ...any) error {
+	if t.db.dialect == migrations.PostgreSQL {
+		return t.Tx.Tx.QueryRowContext(ctx, t.db.hot.number(query), cached(args)...).Scan(dest...)
+	}
+	s, err := t.db.hot.prepare(ctx, t.db.sql, query)
+	if err != nil {
+		return err
+	}
+	return t.Tx.Tx.StmtContext(ctx, s).QueryRowContext(ctx, args...).Scan(dest...)
+}
+
+// cached asks pgx to prepare the statement and keep it with the connection.
+func cached(args []any) []any {
+	return append([]any{pgx.QueryExecModeCacheStatement}, args...)
+}
+
+// prepare needs a second connection of the pool at the first use of a query; only the one writer calls it.
+func (s *statements) prepare(ctx context.Context, db *sql.DB, query string) (*sql.Stmt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st, ok := s.prepared[query]; ok {
+		return st, nil
+	}
+	st, err := db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if s.prepared == nil {
+		s.prepared = map[string]*sql.Stmt{}
+	}
+	s.prepared[query] = st
+	return st, nil
+}
+
+// number turns each "?" into "$1", "$2" and so on.
+func (s *statements) number(query string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, ok := s.numbered[query]; ok {
+		return n
+	}
+	var b strings.Builder
+	for i, part := range strings.Split(query, "?") {
+		if i > 0 {
+			b.WriteString("$" + strconv.Itoa(i))
+		}
+		b.WriteString(part)
+	}
+	if s.numbered == nil {
+		s.numbered = map[string]string{}
+	}
+	s.numbered[query] = b.String()
+	return b.String()
+}
+
+func (s *statements) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.prepared {
+		_ = st.Close()
+	}
+	s.prepared = nil
+	return nil
+}
