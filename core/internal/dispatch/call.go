@@ -1,0 +1,217 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/failpoint"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/kube"
+)
+
+// Every call of this file has a deadline, tells reach how it went and passes a failpoint before and after.
+
+func (w *worker) client(ctx context.Context) (*kube.Client, error) {
+	c, err := w.d.o.Clients.Get(ctx, w.id)
+	if err == nil {
+		return c, nil
+	}
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return nil, ctx.Err()
+	}
+	err = &noClient{err}
+	w.reach.note(err)
+	return nil, err
+}
+
+// call runs one call, unless the cluster is known not to answer.
+func (w *worker) call(ctx context.Context, name string, do func(context.Context, *kube.Client) error) error {
+	if w.reach.blocked() {
+		return errParked
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.d.o.CallTimeout)
+	defer cancel()
+	c, err := w.client(ctx)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("kube." + name + ".before")
+	err = do(ctx, c)
+	failpoint.Hit("kube." + name + ".after")
+	w.reach.note(err)
+	if err != nil && w.reach.blocked() {
+		return errParked
+	}
+	return soon(err)
+}
+
+// probe asks for next to nothing; every answer that is no server error proves that the cluster is there.
+func (w *worker) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	c, err := w.d.o.Clients.Get(ctx, w.id)
+	if err != nil {
+		return &noClient{err}
+	}
+	_, err = c.Probe().BatchV1().Jobs(namespaceOf(w.row(), w.d.o.DefaultNamespace)).List(ctx, metav1.ListOptions{
+		LabelSelector: job.Selector(w.d.o.Installation), Limit: 1,
+	})
+	if unanswered(err) {
+		return err
+	}
+	return nil
+}
+
+// always lets every request pass.
+var always = flowcontrol.NewFakeAlwaysRateLimiter()
+
+// post sends one create request. The API server gives it up at the timeout, and it is never repeated on the way: what
+// was stored as its last possible moment stays true. It returns *unsent when it would have left too late.
+func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (*batchv1.Job, error) {
+	if w.reach.blocked() {
+		return nil, errParked
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(w.d.now()))
+	defer cancel()
+	c, err := w.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The wait for the cluster's rate limit comes before the look at the clock.
+	api := c.Clientset.BatchV1().RESTClient()
+	if limiter := api.GetRateLimiter(); limiter != nil {
+		if err := limiter.Wait(ctx); err != nil {
+			return nil, &unsent{err}
+		}
+	}
+	timeout := min(w.d.o.CreateTimeout, deadline.Sub(w.d.now()))
+	if timeout < w.d.o.CreateTimeout/2 {
+		return nil, &unsent{errors.New("the time for the create request has passed")}
+	}
+	failpoint.Hit("kube.create.before")
+	made := &batchv1.Job{}
+	err = api.Post().Throttle(always).MaxRetries(0).Timeout(timeout).
+		Namespace(j.Namespace).Resource("jobs").
+		VersionedParams(&metav1.CreateOptions{}, scheme.ParameterCodec).
+		Body(j).Do(ctx).Into(made)
+	failpoint.Hit("kube.create.after")
+	w.reach.note(err)
+	return made, err
+}
+
+// get reads the Job by name as the API server's store has it; nil: there is none.
+func (w *worker) get(ctx context.Context, namespace, name string) (found *batchv1.Job, err error) {
+	err = w.call(ctx, "get", func(ctx context.Context, c *kube.Client) error {
+		found, err = c.Clientset.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read job %s/%s: %w", namespace, name, err)
+	}
+	return found, nil
+}
+
+// podsOf reads the attempt's pods as the API server's store has them.
+func (w *worker) podsOf(ctx context.Context, namespace, attemptID string) (pods []*corev1.Pod, err error) {
+	err = w.call(ctx, "list-pods", func(ctx context.Context, c *kube.Client) error {
+		list, err := c.Clientset.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: job.Selector(w.d.o.Installation) + "," + job.LabelAttempt + "=" + job.LabelValue(attemptID),
+		})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			pods = append(pods, &list.Items[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of attempt %s: %w", attemptID, err)
+	}
+	return pods, nil
+}
+
+// eventsOf reads what the cluster says of a Job.
+func (w *worker) eventsOf(ctx context.Context, namespace string, uid types.UID) (events []corev1.Event, err error) {
+	err = w.call(ctx, "list-events", func(ctx context.Context, c *kube.Client) error {
+		list, err := c.Clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(uid)).String(), Limit: 100,
+		})
+		if err == nil {
+			events = list.Items
+		}
+		return err
+	})
+	return events, err
+}
+
+// remove deletes the Job of that UID and, through the cluster, its pods. Gone already is as good; so is another object
+// under the name, which stays.
+func (w *worker) remove(ctx context.Context, namespace, name string, uid types.UID) error {
+	err := w.call(ctx, "delete", func(ctx context.Context, c *kube.Client) error {
+		background := metav1.DeletePropagationBackground
+		return c.Clientset.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
+		})
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete job %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// sameCluster says whether the cluster that answers is still the one that the attempt was placed on. Absence on another
+// one means nothing. An identity that cannot be read is no proof of change.
+func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (same bool, err error) {
+	if identity == "" {
+		return true, nil
+	}
+	var present []string
+	for _, name := range []string{metav1.NamespaceSystem, namespace} {
+		err := w.call(ctx, "get-identity", func(ctx context.Context, c *kube.Client) error {
+			ns, err := c.Clientset.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			if err == nil {
+				present = append(present, string(ns.UID))
+			}
+			return err
+		})
+		if err != nil && statusOf(err) == 0 || unanswered(err) {
+			return false, fmt.Errorf("read the identity of the cluster: %w", err)
+		}
+	}
+	for _, uid := range present {
+		if uid == identity {
+			return true, nil
+		}
+	}
+	return len(present) == 0, nil
+}
+
+var errNoNamespaces = errors.New("creating namespaces is not allowed by the operator's settings")
+
+// ensureNamespace creates the namespace when the operator lets us.
+func (w *worker) ensureNamespace(ctx context.Context, namespace string) error {
+	if w.d.o.EnsureNamespace == nil {
+		return &later{cause: errNoNamespaces}
+	}
+	return w.call(ctx, "ensure-namespace", func(ctx context.Context, c *kube.Client) error {
+		return w.d.o.EnsureNamespace(ctx, c, namespace)
+	})
+}

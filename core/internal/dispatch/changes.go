@@ -1,0 +1,55 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/placement"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// system is the actor of events that no user caused.
+const system = "system"
+
+// pin ties the attempt to a cluster for good.
+func pin(a *process.Attempt, c cluster.Cluster, namespace, processName string) {
+	a.ClusterID, a.ClusterIdentity = c.ID, c.Observed.Identity
+	a.Namespace, a.JobName = namespace, job.Name(processName, a.ID)
+}
+
+// intend notes, before it is sent, that a create request may take effect until the window closes.
+func intend(a *process.Attempt, now time.Time, window time.Duration) {
+	deadline := now.Add(window)
+	a.IntentAt, a.CreateDeadline = &now, &deadline
+}
+
+// end sets a terminal state.
+func end(a *process.Attempt, state process.State, code, reason string, now time.Time) {
+	a.State, a.ReasonCode, a.Reason = state, code, reason
+	a.EndedAt = &now
+}
+
+func decided(dec placement.Decision) event.Event {
+	data, err := json.Marshal(struct {
+		Decision string            `json:"decision"`
+		Outcome  placement.Outcome `json:"outcome"`
+		Rule     placement.Rule    `json:"rule,omitempty"`
+		Plugin   string            `json:"plugin,omitempty"`
+		Code     string            `json:"reason_code,omitempty"`
+	}{dec.ID, dec.Outcome, dec.Rule, dec.Plugin, dec.ReasonCode})
+	if err != nil {
+		data = nil // strings always encode
+	}
+	return event.Event{Kind: event.Decided, Actor: system, Message: dec.Reason, Data: data}
+}
+
+func changedTo(reason string) event.Event {
+	return event.Event{Kind: event.StateChanged, Actor: system, Message: reason}
+}
+
+func reasonNow(reason string) event.Event {
+	return event.Event{Kind: event.ReasonChanged, Actor: system, Message: reason}
+}

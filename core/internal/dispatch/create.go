@@ -1,0 +1,238 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/evidence"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// Reason codes of creating.
+const (
+	reasonRefused  = "create-refused"
+	reasonConflict = "name-conflict"
+	reasonRetrying = "create-retrying"
+	reasonNameHeld = "name-held"
+	reasonUnsure   = "create-unsure"
+)
+
+const (
+	// lookAgain is how often a create without an answer is looked for; the watch mostly finds it first.
+	lookAgain = 3 * time.Second
+	heldAgain = 2 * time.Second
+	// sayAfter is how many failures in a row it takes to show them as the reason.
+	sayAfter = 3
+)
+
+// create makes the Job, or finds the one that was made. The order is what keeps an attempt from having two: the intent
+// is stored before a request leaves, at most one request is ever without an answer, and while one is, nothing but
+// looking is done until it cannot take effect any more.
+func (w *worker) create(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	if j := w.seen(row); j != nil {
+		return 0, w.adopt(ctx, a, row, j)
+	}
+	if a.sent == sentMaybe {
+		found, after, err := w.lookFor(ctx, a, row)
+		switch {
+		case err != nil:
+			return 0, err
+		case found != nil:
+			return w.occupied(ctx, a, row, found)
+		case a.sent == sentMaybe:
+			return after, nil
+		}
+	}
+	return w.send(ctx, a, row)
+}
+
+// lookFor asks the cluster whether the create that has no answer was made. When it was not and cannot be any more, it
+// says so in a.sent; otherwise after says when to ask again.
+func (w *worker) lookFor(ctx context.Context, a *attempt, row process.Attempt) (found *batchv1.Job, after time.Duration, err error) {
+	wait := time.Duration(0)
+	if row.CreateDeadline != nil {
+		wait = row.CreateDeadline.Add(w.d.o.CreateMargin).Sub(w.d.now())
+	}
+	found, err = w.get(ctx, row.Namespace, row.JobName)
+	if err != nil || found != nil {
+		return found, 0, err
+	}
+	if wait > 0 {
+		return nil, min(wait, lookAgain), nil
+	}
+	a.sent = sentAnswered // absence, read after the last possible moment
+	return nil, 0, nil
+}
+
+// send stores a fresh intent when the one that stands is about to pass, and sends the request.
+func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	if w.reach.blocked() {
+		return 0, errParked
+	}
+	if err := w.readVersion(ctx, a, row); err != nil {
+		return 0, err
+	}
+	if row.CreateDeadline == nil || row.CreateDeadline.Sub(w.d.now()) < w.d.o.CreateTimeout*3/4 {
+		next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+			if a.State != process.Creating || a.JobUID != "" {
+				return nil, process.ErrNoChange
+			}
+			intend(a, w.d.now(), w.d.o.CreateWindow)
+			return nil, nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		if row = next; row.State != process.Creating {
+			w.enqueue(row)
+			return 0, nil
+		}
+	}
+	c := w.row()
+	j, err := job.Build(job.Input{
+		Installation: w.d.o.Installation, Version: *a.version, Attempt: row,
+		QueueName: c.QueueName, MaxRuntime: c.MaxRuntime, PullSecrets: w.d.o.PullSecrets,
+	})
+	if err != nil {
+		return 0, w.fail(ctx, a, row, reasonRefused, err.Error())
+	}
+	a.sent = sentMaybe
+	made, err := w.post(ctx, j, *row.CreateDeadline)
+	if err == nil {
+		a.sent = sentAnswered
+		return 0, w.adopt(ctx, a, row, made)
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	return w.unmade(ctx, a, row, err)
+}
+
+// unmade acts on a create request that did not succeed.
+func (w *worker) unmade(ctx context.Context, a *attempt, row process.Attempt, err error) (time.Duration, error) {
+	v := judge(err)
+	if v != maybeCreated {
+		a.sent = sentAnswered
+	}
+	switch v {
+	case nameTaken:
+		found, err := w.get(ctx, row.Namespace, row.JobName)
+		if err != nil {
+			return 0, err
+		}
+		if found == nil {
+			return 0, errors.New("the object that held the Job's name has gone")
+		}
+		return w.occupied(ctx, a, row, found)
+	case noNamespace:
+		if err := w.ensureNamespace(ctx, row.Namespace); err != nil {
+			return 0, w.noNamespace(ctx, a, row, err)
+		}
+		return 0, fmt.Errorf("namespace %q was missing and has been made", row.Namespace)
+	case refused:
+		return 0, w.fail(ctx, a, row, reasonRefused, refusal(row.Namespace, w.row().Name, err))
+	}
+	a.failures++
+	if left := (*unsent)(nil); errors.As(err, &left) || errors.Is(err, errParked) {
+		return 0, err
+	}
+	if a.failures >= sayAfter && !w.reach.blocked() {
+		code := reasonRetrying
+		if v == maybeCreated {
+			code = reasonUnsure
+		}
+		if _, err := w.say(ctx, a, row, code, "Trying again: "+refusal(row.Namespace, w.row().Name, err)); err != nil {
+			return 0, err
+		}
+	}
+	return 0, soon(err)
+}
+
+// occupied acts on an object that has the name of the attempt's Job: ours is taken over, a stranger's is left alone.
+func (w *worker) occupied(ctx context.Context, a *attempt, row process.Attempt, found *batchv1.Job) (time.Duration, error) {
+	name := w.row().Name
+	switch {
+	case job.Owned(found.Labels, w.d.o.Installation, row.ID):
+		return 0, w.adopt(ctx, a, row, found)
+	case found.DeletionTimestamp != nil:
+		_, err := w.say(ctx, a, row, reasonNameHeld,
+			fmt.Sprintf("Another object holds the name %q on cluster %q and is being deleted.", row.JobName, name))
+		return heldAgain, err
+	case a.sent == sentMaybe && row.CreateDeadline != nil && w.d.now().Before(row.CreateDeadline.Add(w.d.o.CreateMargin)):
+		return lookAgain, nil // it could go and let ours in
+	}
+	return 0, w.fail(ctx, a, row, reasonConflict, fmt.Sprintf(
+		"A Job named %q that is not ours exists in namespace %q on cluster %q; it was left alone. Remove it and submit again.",
+		row.JobName, row.Namespace, name))
+}
+
+// adopt notes the Job as the attempt's one.
+func (w *worker) adopt(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job) error {
+	now := w.d.now()
+	uid := string(j.UID)
+	next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.JobUID != "" || a.State.Terminal() {
+			return nil, process.ErrNoChange
+		}
+		a.JobUID, a.JobAt = uid, &now
+		a.Tries = 0
+		if a.State != process.Creating {
+			return nil, nil
+		}
+		a.State, a.ReasonCode, a.Reason = process.Queued, evidence.NoPod, "The Job exists; its pod does not yet."
+		return []event.Event{changedTo(a.Reason)}, nil
+	})
+	if err != nil {
+		return err
+	}
+	a.sent = sentAnswered
+	w.learnLimit(a)
+	a.version, a.failures = nil, 0
+	if list, _ := w.objects(next); len(list) > 0 {
+		w.enqueue(next) // the watch was quicker
+	}
+	return nil
+}
+
+// fail ends an attempt that has no Job and never will. One that is being cancelled is left to that.
+func (w *worker) fail(ctx context.Context, a *attempt, row process.Attempt, code, reason string) error {
+	now := w.d.now()
+	next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Creating {
+			return nil, process.ErrNoChange
+		}
+		end(a, process.Failed, code, reason, now)
+		return []event.Event{changedTo(reason)}, nil
+	})
+	if err == nil && next.State == process.Cancelling {
+		w.enqueue(next)
+	}
+	return err
+}
+
+func (w *worker) noNamespace(ctx context.Context, a *attempt, row process.Attempt, err error) error {
+	if unanswered(err) || errors.Is(err, errParked) || ctx.Err() != nil {
+		return err
+	}
+	return w.fail(ctx, a, row, reasonRefused, fmt.Sprintf(
+		"Namespace %q does not exist on cluster %q and could not be created: %v. Create it, or name another one in the cluster's settings.",
+		row.Namespace, w.row().Name, err))
+}
+
+func (w *worker) readVersion(ctx context.Context, a *attempt, row process.Attempt) error {
+	if a.version != nil {
+		return nil
+	}
+	v, err := w.d.o.Store.Version(ctx, row.VersionID)
+	if err != nil {
+		return fmt.Errorf("read version %s: %w", row.VersionID, err)
+	}
+	a.version = &v
+	return nil
+}

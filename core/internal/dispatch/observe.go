@@ -1,0 +1,337 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/evidence"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// Reason codes of what is observed.
+const (
+	reasonRemoved        = "job-removed"
+	reasonClusterChanged = "cluster-changed"
+)
+
+const (
+	// reasonPause is the least time between two stored reasons of one attempt while its state stays the same.
+	reasonPause = time.Second
+	// eventsAfter is how long a Job may be without a pod before the cluster's events are read for the cause.
+	eventsAfter = 2 * time.Second
+	// lagging is when to look again at what the watch has not shown yet.
+	lagging = time.Second
+)
+
+// lastSeen is a Job as it was when the watch saw it go.
+type lastSeen struct{ job *batchv1.Job }
+
+// jobChanged is told of every Job that the watch adds or changes.
+func (w *worker) jobChanged(j *batchv1.Job) {
+	id := attemptOf(j)
+	if id == "" {
+		return
+	}
+	if !w.wake(id) {
+		w.looks.Add(id) // to be met
+	}
+}
+
+// jobGone is told of every Job that has left, as it was last seen.
+func (w *worker) jobGone(j *batchv1.Job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.attempts[attemptOf(j)]; a != nil && (a.row.JobUID == "" || a.row.JobUID == string(j.UID)) {
+		a.last = &lastSeen{j}
+	}
+}
+
+// objects returns what the watch shows of the attempt: Jobs that carry its label and its pods.
+func (w *worker) objects(row process.Attempt) (jobs []*batchv1.Job, pods []*corev1.Pod) {
+	jobs, pods, _ = w.view(row)
+	return jobs, pods
+}
+
+func (w *worker) view(row process.Attempt) (jobs []*batchv1.Job, pods []*corev1.Pod, synced bool) {
+	sp := w.watches.space(row.Namespace)
+	if sp == nil {
+		return nil, nil, false
+	}
+	jobs, jobsSynced := sp.jobs.of(row.ID)
+	pods, podsSynced := sp.pods.of(row.ID)
+	return jobs, pods, jobsSynced && podsSynced
+}
+
+// seen returns the attempt's Job as the watch shows it; nil: it does not. A Job of another UID is not the attempt's.
+func (w *worker) seen(row process.Attempt) *batchv1.Job {
+	jobs, _ := w.objects(row)
+	for _, j := range jobs {
+		if row.JobUID == string(j.UID) || row.JobUID == "" && j.Name == row.JobName && job.Owned(j.Labels, w.d.o.Installation, row.ID) {
+			return j
+		}
+	}
+	return nil
+}
+
+// lastJob returns the attempt's Job as it was when the watch saw it go; nil: it did not.
+func (w *worker) lastJob(a *attempt, uid string) *batchv1.Job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.last == nil || string(a.last.job.UID) != uid {
+		return nil
+	}
+	return a.last.job
+}
+
+// observe brings the row to what the cluster shows.
+func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	_, pods, synced := w.view(row)
+	if !synced {
+		return 0, nil // the first full list wakes everyone
+	}
+	j, again := w.seen(row), time.Duration(0)
+	if j == nil {
+		if last := w.lastJob(a, row.JobUID); last != nil {
+			if f := evidence.Read(evidence.Input{Job: last, Pods: pods, Attempt: row}); f.State.Terminal() {
+				_, err := w.found(ctx, a, row, f)
+				return 0, err
+			}
+		}
+		live, err := w.get(ctx, row.Namespace, row.JobName)
+		if err != nil {
+			return 0, err
+		}
+		if live == nil || string(live.UID) != row.JobUID {
+			return w.lost(ctx, a, row, live)
+		}
+		if pods, err = w.podsOf(ctx, row.Namespace, row.ID); err != nil {
+			return 0, err
+		}
+		j, again = live, lagging
+	}
+	w.d.o.Logs.Ensure(row, pods)
+
+	f, err := w.read(ctx, a, row, j, pods)
+	if err != nil {
+		return 0, err
+	}
+	if pause := reasonPause - w.d.now().Sub(a.reasonAt); pause > 0 && onlyReason(row, f) {
+		return pause, nil
+	}
+	next, err := w.found(ctx, a, row, f)
+	if err != nil || next.State.Terminal() {
+		return 0, err
+	}
+	left, err := w.runtimeLeft(ctx, a, next, pods)
+	if err != nil {
+		return 0, err
+	}
+	if f.NeedsEvents {
+		left = sooner(left, eventsAfter)
+	}
+	return sooner(left, again), nil
+}
+
+// read asks evidence, and fetches what it lacks to be sure.
+func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job, pods []*corev1.Pod) (evidence.Finding, error) {
+	in := evidence.Input{Job: j, Pods: pods, Attempt: row}
+	f := evidence.Read(in)
+	switch {
+	case f.State.Terminal() && (f.StartedAt == nil || slices.ContainsFunc(pods, alive)):
+		// The two watches are not in step, and what is stored at the end is final.
+		fresh, err := w.podsOf(ctx, row.Namespace, row.ID)
+		if err != nil {
+			return f, err
+		}
+		if len(fresh) > 0 {
+			w.d.o.Logs.Ensure(row, fresh)
+			in.Pods = fresh
+		}
+		return evidence.Read(in), nil
+	case f.NeedsEvents && row.JobAt != nil && w.d.now().Sub(*row.JobAt) >= eventsAfter:
+		if w.d.now().Sub(a.eventsAt) >= w.d.o.Resync/2 {
+			events, err := w.eventsOf(ctx, row.Namespace, j.UID)
+			if err != nil && (errors.Is(err, errParked) || unanswered(err)) {
+				return f, err
+			}
+			a.events, a.eventsAt = events, w.d.now() // without the right to read them there are none
+		}
+		in.Events = append([]corev1.Event{}, a.events...)
+		f = evidence.Read(in)
+		f.NeedsEvents = false
+	}
+	return f, nil
+}
+
+// found stores a finding.
+func (w *worker) found(ctx context.Context, a *attempt, row process.Attempt, f evidence.Finding) (process.Attempt, error) {
+	now := w.d.now()
+	next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) { return apply(a, f, now) })
+	if err == nil && next.Revision != row.Revision {
+		a.reasonAt = now
+	}
+	return next, err
+}
+
+// apply brings an attempt to a finding. Whatever happened between two looks is told: a start that was over before it was
+// seen is one of the events.
+func apply(a *process.Attempt, f evidence.Finding, now time.Time) ([]event.Event, error) {
+	if a.State.Terminal() || a.State == process.Placing || a.State == process.Cancelling && !f.State.Terminal() {
+		return nil, process.ErrNoChange
+	}
+	var events []event.Event
+	started := f.Runs > a.Runs
+	if started {
+		a.Runs = f.Runs
+		events = append(events, event.Event{Kind: event.RunStarted, Message: fmt.Sprintf("Run %d started.", f.Runs)})
+	}
+	learned := started
+	if a.StartedAt == nil && f.StartedAt != nil {
+		a.StartedAt, learned = f.StartedAt, true
+	}
+	if f.ExitCode != nil && (a.ExitCode == nil || *a.ExitCode != *f.ExitCode) {
+		code := *f.ExitCode
+		a.ExitCode, learned = &code, true
+	}
+	switch {
+	case a.State != f.State:
+		a.State, a.ReasonCode, a.Reason = f.State, f.ReasonCode, f.Reason
+		events = append(events, changedTo(f.Reason))
+		if f.State.Terminal() {
+			at := now
+			if f.EndedAt != nil {
+				at = *f.EndedAt
+			}
+			a.EndedAt, a.UnreachableSince = &at, nil
+		}
+	case a.ReasonCode != f.ReasonCode || a.Reason != f.Reason:
+		a.ReasonCode, a.Reason = f.ReasonCode, f.Reason
+		events = append(events, reasonNow(f.Reason))
+	case !learned:
+		return nil, process.ErrNoChange
+	}
+	return events, nil
+}
+
+// onlyReason says whether the finding brings nothing but another reason.
+func onlyReason(row process.Attempt, f evidence.Finding) bool {
+	return row.State == f.State && row.Runs == f.Runs && (row.StartedAt == nil) == (f.StartedAt == nil)
+}
+
+// lost ends an attempt whose Job the cluster says is gone, if it is the cluster that had it.
+func (w *worker) lost(ctx context.Context, a *attempt, row process.Attempt, other *batchv1.Job) (time.Duration, error) {
+	name := w.row().Name
+	same, err := w.sameCluster(ctx, row.ClusterIdentity, row.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	if !same {
+		_, err := w.say(ctx, a, row, reasonClusterChanged, fmt.Sprintf(
+			"Another cluster answers under the entry %q than the one that the Job was created on. Correct its connection.", name))
+		return w.d.o.Resync, err
+	}
+	reason := fmt.Sprintf("The Job no longer exists on cluster %q: it was removed before its result was read.", name)
+	if other != nil {
+		reason = fmt.Sprintf("The Job no longer exists on cluster %q: it was removed before its result was read, and another one has its name.", name)
+	}
+	now := w.d.now()
+	_, err = w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State.Terminal() || a.State == process.Cancelling || a.JobUID == "" {
+			return nil, process.ErrNoChange
+		}
+		end(a, process.Unknown, reasonRemoved, reason, now)
+		return []event.Event{changedTo(reason)}, nil
+	})
+	return 0, err
+}
+
+// flag notes beside the state that the cluster cannot be reached, and that it can again.
+func (w *worker) flag(ctx context.Context, a *attempt, row process.Attempt) (process.Attempt, error) {
+	since, cause := w.reach.down()
+	switch name := w.row().Name; {
+	case since != nil && row.UnreachableSince == nil:
+		message := fmt.Sprintf("Cluster %q does not answer: %v", name, cause)
+		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+			if a.State.Terminal() || a.UnreachableSince != nil {
+				return nil, process.ErrNoChange
+			}
+			a.UnreachableSince = since
+			return []event.Event{{Kind: event.Unreachable, Message: message}}, nil
+		})
+	case row.UnreachableSince != nil && w.reach.answers():
+		message := fmt.Sprintf("Cluster %q answers again.", name)
+		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+			if a.State.Terminal() || a.UnreachableSince == nil {
+				return nil, process.ErrNoChange
+			}
+			a.UnreachableSince = nil
+			return []event.Event{{Kind: event.Reachable, Message: message}}, nil
+		})
+	}
+	return row, nil
+}
+
+// alive says whether a pod may still have running containers.
+func alive(p *corev1.Pod) bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// sooner is the smaller of two pauses; zero means none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// meet looks at a Job that carries our label and belongs to no attempt in memory: one that ended before the start, one
+// that landed after it had been given up, or one that nobody knows.
+func (w *worker) meet(ctx context.Context, id string) error {
+	row, err := w.d.o.Store.Attempt(ctx, id)
+	if err == nil && row.ClusterID == w.id {
+		w.admit(row)
+		return nil
+	}
+	if err == nil || !errors.Is(err, process.ErrNotFound) {
+		return err // another cluster entry that leads to the same cluster, or none
+	}
+	for _, j := range w.watches.jobsOf(id) {
+		if err := w.orphan(ctx, j, "it carries the label of this installation, but no attempt that is known here"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orphan reports a Job that is not ours to touch, once.
+func (w *worker) orphan(ctx context.Context, j *batchv1.Job, why string) error {
+	w.mu.Lock()
+	known := w.orphans[string(j.UID)]
+	w.orphans[string(j.UID)] = true
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	message := fmt.Sprintf("Job %s/%s on cluster %q is an orphan: %s. It was left alone.", j.Namespace, j.Name, w.row().Name, why)
+	w.log.Info("orphan", "namespace", j.Namespace, "job", j.Name, "uid", j.UID, "why", why)
+	err := w.d.o.Store.Report(ctx, event.Event{Kind: event.Orphan, ClusterID: w.id, Message: message, Data: orphanData(j.Namespace, j.Name, j.UID)})
+	if err != nil {
+		w.mu.Lock()
+		delete(w.orphans, string(j.UID))
+		w.mu.Unlock()
+		return fmt.Errorf("report an orphan: %w", err)
+	}
+	return nil
+}
+
+// uidOf is the UID that the attempt's Job is known by.
+func uidOf(row process.Attempt) types.UID { return types.UID(row.JobUID) }

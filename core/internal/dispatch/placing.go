@@ -1,0 +1,428 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/placement"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+const (
+	placingPage   = 256
+	placingRefill = 64
+	allPlacing    = 1 << 20 // more than ever wait at once
+
+	retryFirst = 250 * time.Millisecond // after a selector's error
+	retryMost  = 30 * time.Second
+	retryRead  = time.Second // after an error of our own database
+)
+
+// reasonErrorLimit is the reason code of an attempt whose selectors failed for too long.
+const reasonErrorLimit = "placing-error-limit"
+
+// placing decides where attempts go. Those that are due come from the database, those that wait from memory, where a
+// start puts them.
+type placing struct {
+	d        *Dispatcher
+	requests requests
+	waiting  *waiting
+	kick     chan struct{}
+	due      chan process.Attempt
+
+	mu     sync.Mutex
+	asking map[string]bool // under decision
+	// settled have been decided since the last read of the database began: what that read says of them is old.
+	settled map[string]bool
+	more    bool      // the last read left some out
+	nextTry time.Time // the earliest retry known of; zero: none
+}
+
+func newPlacing(d *Dispatcher) *placing {
+	return &placing{
+		d: d, requests: requests{d: d}, waiting: newWaiting(), kick: make(chan struct{}, 1),
+		due:    make(chan process.Attempt, placingPage),
+		asking: map[string]bool{}, settled: map[string]bool{},
+	}
+}
+
+// wake says that there may be attempts to place.
+func (p *placing) wake() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// changed says that clusters or what is free on them changed.
+func (p *placing) changed() { p.waiting.changed() }
+
+// forget says that the attempt does not wait any more.
+func (p *placing) forget(id string) { p.waiting.remove(id) }
+
+func (p *placing) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range p.d.o.Placings {
+		wg.Go(func() {
+			for a := range p.due {
+				if ctx.Err() == nil {
+					p.ask(ctx, a)
+				}
+			}
+		})
+	}
+	wg.Go(func() { p.reask(ctx) })
+	p.recall(ctx)
+	for {
+		wait := p.d.o.Scan
+		if err := p.fill(ctx); err != nil {
+			if ctx.Err() == nil {
+				p.d.log.Warn("cannot read what is to be placed; trying again", "error", err)
+			}
+			wait = retryRead
+		}
+		timer := p.d.o.Clock.NewTimer(p.until(wait))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			close(p.due)
+			wg.Wait()
+			return
+		case <-p.kick:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// recall finds those that waited before the start, and lets them be asked: much may have changed since.
+func (p *placing) recall(ctx context.Context) {
+	now := p.d.now()
+	list, err := p.d.o.Store.PlacingDue(ctx, now.AddDate(100, 0, 0), allPlacing)
+	if err != nil {
+		// They come up when their own time comes.
+		p.d.log.Warn("cannot read the attempts that wait for a cluster", "error", err)
+		return
+	}
+	asked := p.waiting.now()
+	for _, a := range list {
+		if a.NextTryAt.After(now) && a.ErrorSince == nil {
+			p.waiting.add(a.ID, asked)
+		}
+	}
+	p.waiting.changed()
+}
+
+// until bounds a pause by the next retry.
+func (p *placing) until(wait time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nextTry.IsZero() {
+		return wait
+	}
+	return max(0, min(wait, p.nextTry.Sub(p.d.now())))
+}
+
+func (p *placing) retryAt(t time.Time) {
+	p.mu.Lock()
+	earlier := p.nextTry.IsZero() || t.Before(p.nextTry)
+	if earlier {
+		p.nextTry = t
+	}
+	p.mu.Unlock()
+	if earlier {
+		p.wake()
+	}
+}
+
+// fill hands out what is due, in the order of submission.
+func (p *placing) fill(ctx context.Context) error {
+	now := p.d.now()
+	p.mu.Lock()
+	clear(p.settled)
+	p.more = false
+	if !p.nextTry.After(now) {
+		p.nextTry = time.Time{}
+	}
+	p.mu.Unlock()
+
+	list, err := p.d.o.Store.PlacingDue(ctx, now, placingPage)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.more = len(list) == placingPage
+	for _, a := range list {
+		if p.asking[a.ID] || p.settled[a.ID] {
+			continue
+		}
+		select {
+		case p.due <- a:
+			p.asking[a.ID] = true
+		default:
+			p.more = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// done says that the attempt's decision is stored, or could not be made.
+func (p *placing) done(id string) {
+	p.mu.Lock()
+	delete(p.asking, id)
+	p.settled[id] = true
+	refill := p.more && len(p.due) < placingRefill
+	if refill {
+		p.more = false
+	}
+	p.mu.Unlock()
+	if refill {
+		p.wake()
+	}
+}
+
+// reask decides anew for those that wait, one at a time and not faster than the limit.
+func (p *placing) reask(ctx context.Context) {
+	pause := time.Second / time.Duration(p.d.o.ReasksPerSecond)
+	for {
+		id := p.waiting.next()
+		if id == "" {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.waiting.kick:
+			}
+			continue
+		}
+		p.askWaiting(ctx, id)
+		timer := p.d.o.Clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
+}
+
+func (p *placing) askWaiting(ctx context.Context, id string) {
+	p.mu.Lock()
+	busy := p.asking[id]
+	p.asking[id] = true
+	p.mu.Unlock()
+	if busy {
+		return
+	}
+	a, err := p.d.o.Store.Attempt(ctx, id)
+	switch {
+	case errors.Is(err, process.ErrNotFound), err == nil && a.State != process.Placing:
+		p.waiting.remove(id)
+		p.done(id)
+	case err != nil:
+		p.done(id) // its own time comes
+	default:
+		p.ask(ctx, a)
+	}
+}
+
+// ask makes and stores one decision.
+func (p *placing) ask(ctx context.Context, a process.Attempt) {
+	defer p.done(a.ID)
+	asked := p.waiting.now()
+	if err := p.decide(ctx, a, asked); err != nil && ctx.Err() == nil {
+		p.d.log.Warn("cannot place; trying again", "attempt", a.ID, "error", err)
+		p.retryAt(p.d.now().Add(retryRead))
+	}
+}
+
+func (p *placing) decide(ctx context.Context, a process.Attempt, asked int64) error {
+	v, err := p.d.o.Store.Version(ctx, a.VersionID)
+	if err != nil {
+		return fmt.Errorf("read version %s: %w", a.VersionID, err)
+	}
+	r, err := p.requests.of(ctx, v, a)
+	if err != nil {
+		return err
+	}
+	dec, err := p.d.o.Placer.Decide(ctx, a.ID, r)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		// What selectors said while everything stops is not their answer.
+		p.d.o.Ledger.Release(a.ID)
+		return ctx.Err()
+	}
+	switch dec.Outcome {
+	case placement.Placed:
+		return p.placed(ctx, a, v, dec)
+	case placement.Wait:
+		return p.wait(ctx, a, dec, asked)
+	case placement.Retry:
+		return p.retry(ctx, a, dec)
+	case placement.Fail:
+		return p.failed(ctx, dec)
+	}
+	return fmt.Errorf("decision with the unknown outcome %q", dec.Outcome)
+}
+
+// placed stores the decision, the pin and the intent to create in one write, and hands the attempt to its cluster.
+func (p *placing) placed(ctx context.Context, a process.Attempt, v process.Version, dec placement.Decision) error {
+	c, err := p.d.o.Store.Cluster(ctx, dec.ClusterID)
+	if err != nil {
+		p.d.o.Ledger.Release(a.ID)
+		return fmt.Errorf("read cluster %s: %w", dec.ClusterID, err)
+	}
+	namespace := c.Namespace
+	if namespace == "" {
+		namespace = p.d.o.DefaultNamespace
+	}
+	now := p.d.now()
+	p.d.fleet.expect(a.ID)
+	row, err := p.d.o.Store.Decide(ctx, dec, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Placing {
+			return nil, process.ErrNoChange
+		}
+		pin(a, c, namespace, v.ProcessName)
+		a.State, a.ReasonCode, a.Reason = process.Creating, dec.ReasonCode, dec.Reason
+		a.PlacedAt = &now
+		a.Tries, a.ErrorSince = 0, nil
+		intend(a, now, p.d.o.CreateWindow)
+		return []event.Event{decided(dec), changedTo(dec.Reason)}, nil
+	})
+	if err != nil {
+		// The write may have been made all the same: then the cluster's workers must know.
+		p.d.o.Ledger.Release(a.ID)
+		p.d.fleet.reload(ctx, a.ID)
+		return fmt.Errorf("store the decision: %w", err)
+	}
+	p.waiting.remove(a.ID)
+	if row.State != process.Creating || row.ClusterID != dec.ClusterID {
+		p.d.fleet.expected(a.ID) // cancelled meanwhile
+		p.d.o.Ledger.Release(a.ID)
+		return nil
+	}
+	p.d.fleet.take(row, &v)
+	return nil
+}
+
+// wait leaves the attempt for the next change. A decision that says the same as the last is not stored again.
+func (p *placing) wait(ctx context.Context, a process.Attempt, dec placement.Decision, asked int64) error {
+	now := p.d.now()
+	next := now.Add(p.d.o.WaitRecheck + rand.N(p.d.o.WaitRecheck/4+1))
+	if a.ErrorSince == nil && same(a, dec) {
+		if !a.NextTryAt.After(now) {
+			if err := p.postpone(ctx, a.ID, next); err != nil {
+				return err
+			}
+		}
+		p.waiting.add(a.ID, asked)
+		return nil
+	}
+	row, err := p.d.o.Store.Decide(ctx, dec, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Placing {
+			return nil, process.ErrNoChange
+		}
+		a.ReasonCode, a.Reason = dec.ReasonCode, dec.Reason
+		a.NextTryAt, a.Tries, a.ErrorSince = next, 0, nil
+		return []event.Event{decided(dec)}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("store the decision: %w", err)
+	}
+	if row.State == process.Placing {
+		p.waiting.add(a.ID, asked)
+	}
+	return nil
+}
+
+func (p *placing) postpone(ctx context.Context, id string, next time.Time) error {
+	_, err := p.d.o.Store.UpdateAttempt(ctx, id, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Placing {
+			return nil, process.ErrNoChange
+		}
+		a.NextTryAt = next
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("store the next try: %w", err)
+	}
+	return nil
+}
+
+// retry asks again after a pause, or fails the attempt when selectors have failed for too long.
+func (p *placing) retry(ctx context.Context, a process.Attempt, dec placement.Decision) error {
+	p.waiting.remove(a.ID)
+	now := p.d.now()
+	if a.ErrorSince != nil && now.Sub(*a.ErrorSince) >= p.d.o.PlacingErrorLimit {
+		dec.Outcome = placement.Fail
+		dec.Reason = fmt.Sprintf("placing failed for %s, the limit: %s", p.d.o.PlacingErrorLimit, dec.Reason)
+		dec.ReasonCode = reasonErrorLimit
+		return p.failed(ctx, dec)
+	}
+	next := now.Add(pauseAfter(a.Tries))
+	change := func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Placing {
+			return nil, process.ErrNoChange
+		}
+		a.NextTryAt = next
+		a.Tries++
+		if a.ErrorSince == nil {
+			a.ErrorSince = &now
+		}
+		if same(*a, dec) {
+			return nil, nil
+		}
+		a.ReasonCode, a.Reason = dec.ReasonCode, dec.Reason
+		return []event.Event{decided(dec)}, nil
+	}
+	var err error
+	if a.ErrorSince != nil && same(a, dec) {
+		_, err = p.d.o.Store.UpdateAttempt(ctx, a.ID, change)
+	} else {
+		_, err = p.d.o.Store.Decide(ctx, dec, change)
+	}
+	if err != nil {
+		return fmt.Errorf("store the next try: %w", err)
+	}
+	p.retryAt(next)
+	return nil
+}
+
+func (p *placing) failed(ctx context.Context, dec placement.Decision) error {
+	now := p.d.now()
+	_, err := p.d.o.Store.Decide(ctx, dec, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Placing {
+			return nil, process.ErrNoChange
+		}
+		a.State, a.ReasonCode, a.Reason = process.Failed, dec.ReasonCode, dec.Reason
+		a.EndedAt = &now
+		return []event.Event{decided(dec), changedTo(dec.Reason)}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("store the decision: %w", err)
+	}
+	p.waiting.remove(dec.AttemptID)
+	return nil
+}
+
+// same says whether the attempt shows the decision already.
+func same(a process.Attempt, dec placement.Decision) bool {
+	return a.ReasonCode == dec.ReasonCode && a.Reason == dec.Reason
+}
+
+// pauseAfter grows with the number of failures; a fifth of it is chance, so that many do not come back at once.
+func pauseAfter(failures int32) time.Duration {
+	pause := retryMost
+	if failures < 10 {
+		pause = min(retryMost, retryFirst<<max(failures, 0))
+	}
+	return pause*9/10 + rand.N(pause/5)
+}

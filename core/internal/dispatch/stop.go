@@ -1,0 +1,275 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/evidence"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// Reason codes of stopping.
+const (
+	reasonCancelled   = "cancelled"
+	reasonStopping    = "stopping"
+	reasonUnreachable = "cluster-unreachable"
+	reasonMaxRuntime  = "max-runtime"
+)
+
+// stopAgain is how often a stop under way is looked at when the watch says nothing.
+const stopAgain = 5 * time.Second
+
+// cancelled carries a cancel out: nothing of the attempt runs any more before it is over.
+func (w *worker) cancelled(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	if row.JobUID == "" {
+		next, after, err := w.settleCreate(ctx, a, row)
+		if err != nil || next.JobUID == "" {
+			if since, _ := w.reach.down(); since != nil && !next.State.Terminal() {
+				return 0, w.sayUnreachable(ctx, a, next, *since)
+			}
+			return after, err
+		}
+		row = next
+	}
+	if since, _ := w.reach.down(); since != nil {
+		return 0, w.sayUnreachable(ctx, a, row, *since)
+	}
+	s, err := w.stopJob(ctx, a, row)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.truth != nil:
+		_, err := w.found(ctx, a, row, *s.truth)
+		return 0, err
+	case !s.stopped:
+		_, err := w.say(ctx, a, row, reasonStopping, s.note)
+		return sooner(s.after, stopAgain), err
+	}
+	return 0, w.endCancelled(ctx, a, row, s.note)
+}
+
+func (w *worker) sayUnreachable(ctx context.Context, a *attempt, row process.Attempt, since time.Time) error {
+	if _, err := w.say(ctx, a, row, reasonUnreachable, fmt.Sprintf(
+		"Cancel requested; cluster %q has been unreachable since %s. It is carried out when the cluster returns.",
+		w.row().Name, since.Format(time.RFC3339))); err != nil {
+		return err
+	}
+	return errParked
+}
+
+// settleCreate finds out whether an attempt that is being cancelled has a Job: a create that has no answer yet may still
+// make one. The row that it returns has the Job's UID, has ended, or is to be looked at again after the pause.
+func (w *worker) settleCreate(ctx context.Context, a *attempt, row process.Attempt) (process.Attempt, time.Duration, error) {
+	found := w.seen(row)
+	if found == nil && a.sent == sentMaybe {
+		live, after, err := w.lookFor(ctx, a, row)
+		if err != nil {
+			return row, 0, err
+		}
+		switch {
+		case live != nil && job.Owned(live.Labels, w.d.o.Installation, row.ID):
+			found = live
+		case live != nil && row.CreateDeadline != nil && w.d.now().Before(row.CreateDeadline.Add(w.d.o.CreateMargin)):
+			return row, lookAgain, nil // a stranger's, that may go and let ours in
+		case live == nil && a.sent == sentMaybe:
+			next, err := w.say(ctx, a, row, reasonUnsure, "Cancel requested; a create request without an answer may still take effect.")
+			return next, after, err
+		}
+	}
+	if found == nil {
+		err := w.endCancelled(ctx, a, row, "No Job was created.")
+		return w.current(a), 0, err
+	}
+	err := w.adopt(ctx, a, row, found)
+	return w.current(a), 0, err
+}
+
+func (w *worker) current(a *attempt) process.Attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return a.row
+}
+
+func (w *worker) endCancelled(ctx context.Context, a *attempt, row process.Attempt, note string) error {
+	reason := strings.TrimSpace("Cancelled. " + note)
+	now := w.d.now()
+	_, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Cancelling {
+			return nil, process.ErrNoChange
+		}
+		end(a, process.Cancelled, reasonCancelled, reason, now)
+		a.UnreachableSince = nil
+		return []event.Event{changedTo(reason)}, nil
+	})
+	return err
+}
+
+// stop is how far stopping a Job has come.
+type stop struct {
+	truth   *evidence.Finding // it had ended by itself
+	stopped bool              // the cluster confirms that nothing of it runs
+	note    string            // a sentence for people
+	after   time.Duration     // when to look again
+}
+
+// stopJob deletes the Job and its pods and says how far that is. A Job that has ended is not deleted: what it came to
+// is the truth, whoever was quicker.
+func (w *worker) stopJob(ctx context.Context, a *attempt, row process.Attempt) (stop, error) {
+	_, pods := w.objects(row)
+	j := w.seen(row)
+	if j == nil {
+		j = w.lastJob(a, row.JobUID)
+		if j != nil {
+			if f := evidence.Read(evidence.Input{Job: j, Pods: pods, Attempt: row}); f.State.Terminal() {
+				return stop{truth: &f}, nil
+			}
+		}
+		live, err := w.get(ctx, row.Namespace, row.JobName)
+		if err != nil {
+			return stop{}, err
+		}
+		if j = live; j != nil && j.UID != uidOf(row) {
+			j = nil // a stranger's
+		}
+	}
+	if j != nil {
+		f, err := w.read(ctx, a, row, j, pods)
+		if err != nil {
+			return stop{}, err
+		}
+		if f.State.Terminal() {
+			return stop{truth: &f}, nil
+		}
+		if j.DeletionTimestamp == nil {
+			return w.delete(ctx, a, row)
+		}
+	}
+	return w.remains(ctx, a, row, j, pods)
+}
+
+func (w *worker) delete(ctx context.Context, a *attempt, row process.Attempt) (stop, error) {
+	s := stop{note: "The Job is being deleted.", after: stopAgain}
+	if now := w.d.now(); now.Sub(a.asked) >= stopAgain {
+		if err := w.remove(ctx, row.Namespace, row.JobName, uidOf(row)); err != nil {
+			return stop{}, err
+		}
+		a.asked = now
+	}
+	return s, nil
+}
+
+// remains looks at what is left of a Job that is deleted, or being deleted.
+func (w *worker) remains(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job, pods []*corev1.Pod) (stop, error) {
+	if !slices.ContainsFunc(pods, alive) {
+		fresh, err := w.podsOf(ctx, row.Namespace, row.ID)
+		if err != nil {
+			return stop{}, err
+		}
+		pods = fresh
+	}
+	running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !alive(p) })
+	switch {
+	case len(running) > 0:
+		return stop{note: fmt.Sprintf("The Job is deleted; pod %s is still ending.", running[0].Name), after: stopAgain}, nil
+	case j == nil:
+		return stop{stopped: true}, nil
+	}
+	if a.asked.IsZero() {
+		a.asked = w.d.now() // somebody else asked; patience begins now
+	}
+	held := strings.Join(j.Finalizers, ", ")
+	if left := w.d.o.FinalizerPatience - w.d.now().Sub(a.asked); left > 0 {
+		return stop{note: "The Job's pods are gone; the Job waits for " + held + ".", after: left}, nil
+	}
+	return stop{stopped: true, note: fmt.Sprintf("Its pods are gone; the Job object %q stays until the finalizer %s is removed.", j.Name, held)}, nil
+}
+
+// overrun stops an attempt that has run for as long as it may. That it is to be stopped for this was stored before
+// anything was deleted, so that a restart does not take the missing Job for a riddle.
+func (w *worker) overrun(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	s, err := w.stopJob(ctx, a, row)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.truth != nil:
+		_, err := w.found(ctx, a, row, *s.truth)
+		return 0, err
+	case !s.stopped:
+		return sooner(s.after, stopAgain), nil
+	}
+	now := w.d.now()
+	_, err = w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State.Terminal() || a.State == process.Cancelling {
+			return nil, process.ErrNoChange
+		}
+		end(a, process.Failed, reasonMaxRuntime, a.Reason, now)
+		a.UnreachableSince = nil
+		return []event.Event{changedTo(a.Reason)}, nil
+	})
+	return 0, err
+}
+
+// learnLimit notes the maximal runtime of an attempt whose version is at hand.
+func (w *worker) learnLimit(a *attempt) {
+	if a.version != nil && !a.limitKnown {
+		a.limit, a.limitKnown = job.MaxRuntime(a.version.Spec.MaxRuntimeSeconds, w.row().MaxRuntime), true
+	}
+}
+
+// runtimeLeft says how long the attempt may still run, zero for as long as it likes, and starts stopping it when that is
+// over. The time of every run counts whose pod the cluster still has.
+func (w *worker) runtimeLeft(ctx context.Context, a *attempt, row process.Attempt, pods []*corev1.Pod) (time.Duration, error) {
+	if row.State != process.Running {
+		return 0, nil
+	}
+	if !a.limitKnown {
+		if err := w.readVersion(ctx, a, row); err != nil {
+			return 0, err
+		}
+		w.learnLimit(a)
+		a.version = nil
+	}
+	if a.limit == nil {
+		return 0, nil
+	}
+	limit := time.Duration(*a.limit) * time.Second
+	if left := limit - ran(pods, row.JobAt, w.d.now()); left > 0 {
+		return left, nil
+	}
+	next, err := w.say(ctx, a, row, reasonMaxRuntime, fmt.Sprintf("Stopped: it ran for its maximal runtime of %s.", limit))
+	if err == nil {
+		w.enqueue(next)
+	}
+	return 0, err
+}
+
+// ran sums up how long the pods' main containers have run. Their times are by the cluster's clock; a start is not taken
+// to be before the Job was made by ours, so that a clock that is behind stops nothing early.
+func ran(pods []*corev1.Pod, made *time.Time, now time.Time) (sum time.Duration) {
+	for _, p := range pods {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Name != job.MainContainer {
+				continue
+			}
+			switch {
+			case c.State.Terminated != nil:
+				sum += c.State.Terminated.FinishedAt.Sub(c.State.Terminated.StartedAt.Time)
+			case c.State.Running != nil:
+				start := c.State.Running.StartedAt.Time
+				if made != nil && start.Before(*made) {
+					start = *made
+				}
+				sum += max(0, now.Sub(start))
+			}
+		}
+	}
+	return sum
+}

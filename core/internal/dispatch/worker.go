@@ -1,0 +1,415 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+const (
+	backoffFirst = 200 * time.Millisecond
+	backoffMost  = 30 * time.Second
+)
+
+type queue = workqueue.TypedRateLimitingInterface[string]
+
+// worker looks after the attempts of one cluster. Creates have a queue of their own, so that a thousand of them delay
+// no cancel; an attempt is never in two hands at once.
+type worker struct {
+	d       *Dispatcher
+	id      string
+	log     hclog.Logger
+	creates queue
+	looks   queue
+	logs    queue // attempts that have ended and whose logs are to be stored
+	reach   *reach
+	watches *watches
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	cluster  cluster.Cluster // as last read
+	attempts map[string]*attempt
+	orphans  map[string]bool // UIDs that have been reported
+}
+
+// attempt is what a worker knows of one attempt. Fields below the line belong to whoever is busy with it.
+type attempt struct {
+	row   process.Attempt // the newest revision seen
+	busy  bool
+	again bool      // something came up while busy
+	last  *lastSeen // the Job as the watch saw it go; nil: it did not
+
+	// ————
+	version    *process.Version // read when needed, dropped when the Job exists
+	limit      *int64           // maximal runtime in seconds; nil: none
+	limitKnown bool
+	sent       sending
+	failures   int       // of create requests in a row
+	asked      time.Time // when the deletion was last asked for, in this process
+	reasonAt   time.Time // when a finding was last stored
+	events     []corev1.Event
+	eventsAt   time.Time // when they were read
+	finished   bool      // its logs are being stored
+}
+
+// sending says what is known of create requests of an attempt that has no Job yet.
+type sending int
+
+const (
+	sentMaybe    sending = iota // one may be under way: sent before a restart, or its answer was lost
+	sentNever                   // none has left this process since the intent was stored
+	sentAnswered                // one was sent and answered: it made no Job and never will
+)
+
+func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &worker{
+		d: d, id: c.ID, cluster: c, cancel: cancel,
+		log:      d.log.With("cluster", c.Name),
+		creates:  newQueue(d),
+		looks:    newQueue(d),
+		logs:     newQueue(d),
+		attempts: map[string]*attempt{},
+		orphans:  map[string]bool{},
+	}
+	w.reach = newReach(w)
+	w.watches = newWatches(ctx, w)
+	w.wg.Go(func() { w.serve(ctx, w.creates, d.o.Creates, w.step) })
+	w.wg.Go(func() { w.serve(ctx, w.looks, d.o.Looks, w.step) })
+	w.wg.Go(func() { w.serve(ctx, w.logs, d.o.Finishes, w.storeLogs) })
+	w.wg.Go(func() { w.resync(ctx) })
+	w.watches.want(namespaceOf(c, d.o.DefaultNamespace))
+	return w
+}
+
+func newQueue(d *Dispatcher) queue {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffFirst, backoffMost),
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: d.o.Clock},
+	)
+}
+
+func namespaceOf(c cluster.Cluster, fallback string) string {
+	if c.Namespace != "" {
+		return c.Namespace
+	}
+	return fallback
+}
+
+// stop ends everything of the worker and waits for it.
+func (w *worker) stop() {
+	w.cancel()
+	w.creates.ShutDown()
+	w.looks.ShutDown()
+	w.logs.ShutDown()
+	w.watches.wait()
+	w.reach.wait()
+	w.wg.Wait()
+}
+
+// changed takes over the cluster's row.
+func (w *worker) changed(c cluster.Cluster) {
+	w.mu.Lock()
+	w.cluster = c
+	w.mu.Unlock()
+	w.watches.want(namespaceOf(c, w.d.o.DefaultNamespace))
+}
+
+func (w *worker) row() cluster.Cluster {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cluster
+}
+
+// idle says whether the worker has nothing to look after.
+func (w *worker) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.attempts) == 0
+}
+
+// serve does n things at a time.
+func (w *worker) serve(ctx context.Context, q queue, n int, do func(context.Context, string) (time.Duration, error)) {
+	slots := make(chan struct{}, n)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		slots <- struct{}{}
+		id, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			defer q.Done(id)
+			after, err := do(ctx, id)
+			w.settle(ctx, q, id, after, err)
+		})
+	}
+}
+
+// errParked ends a step that needs the cluster while it does not answer; its return wakes every attempt.
+var errParked = errors.New("the cluster does not answer")
+
+// later is an error that says when to try again.
+type later struct {
+	after time.Duration
+	cause error
+}
+
+func (l *later) Error() string { return l.cause.Error() }
+func (l *later) Unwrap() error { return l.cause }
+
+// settle decides when an attempt is looked at again.
+func (w *worker) settle(ctx context.Context, q queue, id string, after time.Duration, err error) {
+	pause := (*later)(nil)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errParked):
+		q.Forget(id)
+	case errors.As(err, &pause):
+		w.log.Debug("trying again later", "attempt", id, "after", pause.after, "error", err)
+		q.AddAfter(id, pause.after)
+	case err != nil:
+		w.log.Debug("trying again", "attempt", id, "error", err)
+		q.AddRateLimited(id)
+	default:
+		q.Forget(id)
+		if after > 0 {
+			q.AddAfter(id, after)
+		}
+	}
+}
+
+// step does the next thing for one attempt.
+func (w *worker) step(ctx context.Context, id string) (time.Duration, error) {
+	a, row, known := w.begin(id)
+	switch {
+	case !known:
+		return 0, w.meet(ctx, id)
+	case a == nil:
+		return 0, nil // in other hands, which look again
+	}
+	defer w.finish(a)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	return w.act(ctx, a, row)
+}
+
+// act chooses by the row alone what is to be done. It returns when to look again; zero: when something happens.
+func (w *worker) act(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
+	if row.State.Terminal() {
+		return w.retire(ctx, a, row)
+	}
+	row, err := w.flag(ctx, a, row)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case row.State == process.Cancelling:
+		return w.cancelled(ctx, a, row)
+	case row.State == process.Creating && row.JobUID == "":
+		return w.create(ctx, a, row)
+	case row.ReasonCode == reasonMaxRuntime:
+		return w.overrun(ctx, a, row)
+	default:
+		return w.observe(ctx, a, row)
+	}
+}
+
+// begin takes the attempt into these hands alone; a is nil when it is in others.
+func (w *worker) begin(id string) (a *attempt, row process.Attempt, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a = w.attempts[id]
+	if a == nil {
+		return nil, process.Attempt{}, false
+	}
+	if a.busy {
+		a.again = true
+		return nil, process.Attempt{}, true
+	}
+	a.busy = true
+	return a, a.row, true
+}
+
+func (w *worker) finish(a *attempt) {
+	w.mu.Lock()
+	a.busy = false
+	again := a.again
+	a.again = false
+	row := a.row
+	w.mu.Unlock()
+	if again {
+		w.enqueue(row)
+	}
+}
+
+// enqueue asks for a look at the attempt.
+func (w *worker) enqueue(row process.Attempt) {
+	if row.State == process.Creating && row.JobUID == "" {
+		w.creates.Add(row.ID)
+		return
+	}
+	w.looks.Add(row.ID)
+}
+
+// wake asks for a look at an attempt by id, if the worker has it.
+func (w *worker) wake(id string) bool {
+	w.mu.Lock()
+	a := w.attempts[id]
+	var row process.Attempt
+	if a != nil {
+		row = a.row
+	}
+	w.mu.Unlock()
+	if a == nil {
+		return false
+	}
+	w.enqueue(row)
+	return true
+}
+
+func (w *worker) wakeAll() {
+	w.mu.Lock()
+	rows := make([]process.Attempt, 0, len(w.attempts))
+	for _, a := range w.attempts {
+		rows = append(rows, a.row)
+	}
+	w.mu.Unlock()
+	for _, row := range rows {
+		w.enqueue(row)
+	}
+}
+
+// take adds an attempt that was placed by this process.
+func (w *worker) take(row process.Attempt, v *process.Version) {
+	w.mu.Lock()
+	if w.attempts[row.ID] == nil && !row.State.Terminal() {
+		w.attempts[row.ID] = &attempt{row: row, version: v, sent: sentNever}
+	}
+	w.mu.Unlock()
+	w.d.fleet.expected(row.ID)
+	w.watches.want(row.Namespace)
+	w.wake(row.ID)
+}
+
+// learn takes over a row that was read from the database. One that has ended is not taken up anew.
+func (w *worker) learn(row process.Attempt) {
+	w.mu.Lock()
+	known := w.attempts[row.ID] != nil
+	w.mu.Unlock()
+	if known || !row.State.Terminal() {
+		w.admit(row)
+	}
+}
+
+// admit takes over a row that was read from the database.
+func (w *worker) admit(row process.Attempt) {
+	sent := sentMaybe
+	if w.d.fleet.expected(row.ID) {
+		sent = sentNever
+	}
+	w.mu.Lock()
+	a := w.attempts[row.ID]
+	switch {
+	case a == nil:
+		w.attempts[row.ID] = &attempt{row: row, sent: sent}
+	case row.Revision > a.row.Revision:
+		a.row = row
+	}
+	w.mu.Unlock()
+	w.watches.want(row.Namespace)
+	w.wake(row.ID)
+}
+
+// keep notes the row that a write returned.
+func (w *worker) keep(a *attempt, row process.Attempt) process.Attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if row.Revision > a.row.Revision {
+		a.row = row
+	}
+	return a.row
+}
+
+func (w *worker) forget(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.attempts, id)
+}
+
+// resync looks at every live attempt as the database has it, at the start and in each period.
+func (w *worker) resync(ctx context.Context) {
+	ticker := w.d.o.Clock.NewTicker(w.d.o.Resync)
+	defer ticker.Stop()
+	for {
+		live, err := w.d.o.Store.LiveAttempts(ctx, w.id)
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("cannot read the live attempts; trying again", "error", err)
+		}
+		for _, row := range live {
+			w.learn(row)
+		}
+		pending, err := w.d.o.Store.LogsPending(ctx, w.id)
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("cannot read whose logs are to be stored; trying again", "error", err)
+		}
+		for _, row := range pending {
+			w.admit(row)
+		}
+		w.wakeAll()
+		if len(live) > 0 {
+			w.reach.check()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// update changes the attempt, unless the row in memory says that there is nothing to change. It returns the row as it
+// is then.
+func (w *worker) update(ctx context.Context, a *attempt, row process.Attempt, change Change) (process.Attempt, error) {
+	try := row
+	if _, err := change(&try); errors.Is(err, process.ErrNoChange) {
+		return row, nil
+	}
+	next, err := w.d.o.Store.UpdateAttempt(ctx, row.ID, change)
+	if err != nil {
+		return row, fmt.Errorf("store the change of attempt %s: %w", row.ID, err)
+	}
+	next = w.keep(a, next)
+	if next.State.Terminal() && !row.State.Terminal() {
+		a.version = nil
+		w.d.o.Ledger.Release(row.ID)
+		w.d.place.changed()
+		w.enqueue(next) // what is left to do comes after the end
+	}
+	return next, nil
+}
+
+// say stores a reason when it is a new one.
+func (w *worker) say(ctx context.Context, a *attempt, row process.Attempt, code, reason string) (process.Attempt, error) {
+	return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != row.State || a.ReasonCode == code && a.Reason == reason {
+			return nil, process.ErrNoChange
+		}
+		a.ReasonCode, a.Reason = code, reason
+		return []event.Event{reasonNow(reason)}, nil
+	})
+}
