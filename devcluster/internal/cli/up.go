@@ -17,12 +17,13 @@ import (
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/procnode"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/specs"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/supervisor"
 )
 
 func upCommand(dir *string) *cobra.Command {
 	var (
-		list           specList
+		list           specs.List
 		common         controlplane.Spec
 		asJSON, detach bool
 		untilEOF       bool
@@ -40,7 +41,7 @@ of its kubeconfig. Progress goes to standard error.`,
   devcluster up --name a --name gpu:gpus=8 --detach --json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			specs, err := list.finish(common)
+			clusters, err := list.Finish(common)
 			if err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ of its kubeconfig. Progress goes to standard error.`,
 			began := time.Now()
 			return supervisor.Run(ctx, supervisor.Config{
 				Dir:   *dir,
-				Specs: specs,
+				Specs: clusters,
 				Nodes: procnode.Kind{},
 				Addon: addon,
 				Ready: func(status controlplane.Status) { printReady(command.OutOrStdout(), status, asJSON) },
@@ -74,8 +75,7 @@ of its kubeconfig. Progress goes to standard error.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.Var(nameFlag{&list}, "name", `name of a cluster; repeat it for more (default "`+defaultName+`")`)
-	flags.Var(gpusFlag{&list}, "gpus", "nvidia.com/gpu of each node of the --name before it")
+	list.Register(flags)
 	flags.IntVar(&common.Nodes, "nodes", 1, "nodes of each cluster")
 	flags.StringVar(&common.CPU, "cpu", "64", "CPUs of each node")
 	flags.StringVar(&common.Memory, "memory", "256Gi", "memory of each node")

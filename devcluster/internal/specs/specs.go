@@ -1,22 +1,25 @@
-package cli
+// Package specs reads from the command line which clusters to start.
+package specs
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 )
 
-// specList collects --name and --gpus in the order in which they are written:
+// List collects --name and --gpus in the order in which they are written:
 // --gpus belongs to the --name before it.
-type specList struct {
+type List struct {
 	specs    []controlplane.Spec
 	nameless *int // a --gpus before any --name
 }
 
-// finish fills in what is common to all clusters and checks the result.
-func (l *specList) finish(common controlplane.Spec) ([]controlplane.Spec, error) {
+// Finish fills in what is common to all clusters and checks the result.
+func (l *List) Finish(common controlplane.Spec) ([]controlplane.Spec, error) {
 	if l.nameless != nil {
 		if len(l.specs) > 0 {
 			return nil, fmt.Errorf("--gpus %d stands before any --name: write it after the --name that it is for", *l.nameless)
@@ -41,10 +44,17 @@ func (l *specList) finish(common controlplane.Spec) ([]controlplane.Spec, error)
 	return l.specs, nil
 }
 
+// defaultName is the cluster's when none is named.
 const defaultName = "dev"
 
+// Register adds the flags.
+func (l *List) Register(flags *pflag.FlagSet) {
+	flags.Var(nameFlag{l}, "name", `name of a cluster; repeat it for more (default "`+defaultName+`")`)
+	flags.Var(gpusFlag{l}, "gpus", "nvidia.com/gpu of each node of the --name before it")
+}
+
 // nameFlag is --name NAME or --name NAME:gpus=N.
-type nameFlag struct{ list *specList }
+type nameFlag struct{ list *List }
 
 func (f nameFlag) String() string { return "" }
 func (f nameFlag) Type() string   { return "name" }
@@ -65,7 +75,7 @@ func (f nameFlag) Set(value string) error {
 }
 
 // gpusFlag is --gpus N.
-type gpusFlag struct{ list *specList }
+type gpusFlag struct{ list *List }
 
 func (f gpusFlag) String() string { return "" }
 func (f gpusFlag) Type() string   { return "number" }
