@@ -41,6 +41,8 @@ const MainContainer = "main"
 var (
 	// ErrCursor: the cursor is malformed, or belongs to another attempt or container than the one asked for.
 	ErrCursor = errors.New("log position is not of this log")
+	// ErrNoPod: the attempt has no pod of the name asked for.
+	ErrNoPod = errors.New("no such pod in this attempt")
 	// ErrMissing: the attempt's logs were stored, but the archive no longer holds them.
 	ErrMissing = errors.New("the archive no longer holds this log")
 	// ErrClosed: the Keeper is closed.

@@ -1,0 +1,305 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// session is one reader's way through one log.
+type session struct {
+	r     *Reader
+	id    string
+	o     FollowOptions
+	yield func(Chunk, error) bool
+	at    Cursor // behind everything given
+	tail  *int64 // not applied yet
+	buf   []byte
+
+	noted     Chunk     // the last note, so that none comes twice
+	looked    time.Time // when the attempt's state was last read
+	attempt   process.Attempt
+	lastSpoke time.Time
+}
+
+// errDone ends a session without anything more to say: the reader broke off, or has had the end.
+var errDone = errors.New("done")
+
+func (s *session) run(ctx context.Context) {
+	s.lastSpoke = time.Now()
+	// A wake-up before the first look is not lost: the subscription comes first.
+	woken, cancel := s.r.o.Attempts.Hub().Subscribe()
+	defer cancel()
+	if err := s.walk(ctx, woken); !errors.Is(err, errDone) {
+		s.yield(Chunk{Cursor: s.at}, err)
+	}
+}
+
+// walk gives one part after the other; it never returns nil.
+func (s *session) walk(ctx context.Context, woken <-chan struct{}) error {
+	current := s.o.After != Cursor{} // s.o.After's part is to be gone on with
+	if current {
+		s.at = s.o.After
+	}
+	for {
+		// In this order: what changes after the look wakes us.
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+		v, err := s.r.view(ctx, s.attempt)
+		if err != nil {
+			return err
+		}
+		if err := v.check(s.o); err != nil {
+			return err
+		}
+		parts := v.parts(s.o)
+		if i := s.next(parts, current); i >= 0 {
+			if !current && s.at.Pod == "" && s.tail != nil {
+				i = len(parts) - 1 // a tail is of the newest part
+			}
+			current = false
+			if err := s.begin(ctx, &v, parts[i]); err != nil {
+				return err
+			}
+			if err := s.part(ctx, &v, parts[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		if current && v.closed {
+			return ErrCursor
+		}
+		if s.over(&v) || !s.o.Follow {
+			return s.end(&v, parts)
+		}
+		if err := s.note(parts); err != nil {
+			return err
+		}
+		if err := s.wait(ctx, v.changed, woken); err != nil {
+			return err
+		}
+	}
+}
+
+// next is the index of the part to give: the one that is to be gone on with, or the one behind what was given; -1: none yet.
+func (s *session) next(parts []part, current bool) int {
+	at := func(p part) bool { return p.pod == s.at.Pod && p.c.Name == s.at.Container && p.c.Restart == s.at.Restart }
+	i := slices.IndexFunc(parts, at)
+	switch {
+	case current:
+		return i
+	case s.at.Pod != "" && i < 0:
+		// The choice went from the pod's init container to main.
+		return slices.IndexFunc(parts, func(p part) bool { return p.pod == s.at.Pod })
+	case i+1 < len(parts):
+		return i + 1 // 0 at the start
+	default:
+		return -1
+	}
+}
+
+// begin announces a part.
+func (s *session) begin(ctx context.Context, v *view, p part) error {
+	if s.o.After == (Cursor{}) || p.key() != (streamKey{s.at.Pod, s.at.Container, s.at.Restart}) {
+		s.at = Cursor{AttemptID: s.id, Pod: p.pod, Container: p.c.Name, Restart: p.c.Restart}
+	}
+	if s.tail != nil {
+		offset, err := tailOffset(ctx, s.r, v, p, *s.tail)
+		if err != nil {
+			return err
+		}
+		s.at.Offset, s.tail = offset, nil
+	}
+	return s.give(Chunk{Kind: ChunkPod, PodNumber: p.number})
+}
+
+// part gives one container instance's bytes until its log has ended, or until what is there when nothing is followed.
+func (s *session) part(ctx context.Context, v *view, p part) error {
+	if s.buf == nil {
+		s.buf = make([]byte, 32<<10)
+	}
+	st := v.streams[p.key()]
+	if st == nil {
+		return s.archived(ctx, p)
+	}
+	err := s.live(ctx, st)
+	if !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	// It has moved to the archive, where the same bytes stand at the same place; or the Keeper was closed.
+	if err = s.archived(ctx, p); errors.Is(err, ErrMissing) {
+		return ErrClosed
+	}
+	return err
+}
+
+func (s *session) live(ctx context.Context, st *stream) error {
+	for {
+		// In this order: what comes after the channel was taken wakes us; what ended before the read has all been read.
+		grew, ended := st.grew.wait(), st.finished()
+		n, err := st.ReadAt(s.buf, s.at.Offset)
+		if n > 0 {
+			if err := s.data(s.buf[:n]); err != nil {
+				return err
+			}
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+		if ended || !s.o.Follow {
+			return nil
+		}
+		if text := st.trouble(); text != "" {
+			if err := s.remark(Chunk{Kind: ChunkNote, Code: "log-unreadable", Note: "the log cannot be read now: " + text}); err != nil {
+				return err
+			}
+		}
+		if err := s.wait(ctx, grew, nil); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) archived(ctx context.Context, p part) error {
+	r, err := s.r.o.Archive.Open(ctx, s.id, p.pod, p.c.Name, p.c.Restart, s.at.Offset)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		n, err := r.Read(s.buf)
+		if n > 0 {
+			if err := s.data(s.buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read archived log of pod %s, container %s: %w", p.pod, p.c.Name, err)
+		}
+	}
+}
+
+// look reads the attempt's state.
+func (s *session) look(ctx context.Context) error {
+	a, err := s.r.o.Attempts.Attempt(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	s.attempt, s.looked = a, time.Now()
+	return nil
+}
+
+// over says whether nothing more will come. All parts have been given.
+func (s *session) over(v *view) bool {
+	a := &s.attempt
+	// Without a Job there is nothing to store.
+	return a.State.Terminal() && (v.closed || a.JobUID == "" || a.LogsStored)
+}
+
+func (s *session) end(v *view, parts []part) error {
+	a := &s.attempt
+	if a.State.Terminal() && a.LogsStored && !v.closed {
+		return ErrMissing
+	}
+	if len(parts) == 0 && len(v.m.Pods) > 0 {
+		c := Chunk{Kind: ChunkNote, State: a.State, Note: "no container has started"}
+		if s.o.Container != "" {
+			c.Note = fmt.Sprintf("container %s has not started", s.o.Container)
+		}
+		if err := s.remark(c); err != nil {
+			return err
+		}
+	}
+	e := &End{State: a.State, Code: a.ReasonCode, Reason: a.Reason, ExitCode: a.ExitCode, Complete: a.State.Terminal()}
+	for _, p := range parts {
+		e.Complete = e.Complete && p.c.Complete && len(p.c.Gaps) == 0
+	}
+	s.at.End = a.State.Terminal()
+	if err := s.give(Chunk{Kind: ChunkEnd, State: e.State, Code: e.Code, Note: e.Reason, End: e}); err != nil {
+		return err
+	}
+	return errDone
+}
+
+// note says what is being waited for.
+func (s *session) note(parts []part) error {
+	a := &s.attempt
+	c := Chunk{Kind: ChunkNote, State: a.State, Code: a.ReasonCode, Note: string(a.State)}
+	if a.Reason != "" {
+		c.Note += ": " + a.Reason
+	}
+	switch {
+	case a.State.Terminal():
+		c.Note = "the rest of the log is being read"
+	case a.UnreachableSince != nil:
+		c.Note = "the cluster has not answered since " + a.UnreachableSince.UTC().Format(time.RFC3339)
+	case a.State != process.Running:
+	case len(parts) == 0 && s.o.Container != "":
+		c.Note = fmt.Sprintf("container %s has not started", s.o.Container)
+	case len(parts) > 0 && a.Reason == "":
+		return nil // the container has ended, its attempt is about to
+	}
+	return s.remark(c)
+}
+
+// remark gives a note unless it is the one given last.
+func (s *session) remark(c Chunk) error {
+	if s.noted.Note == c.Note && s.noted.Code == c.Code {
+		return nil
+	}
+	s.noted = c
+	return s.give(c)
+}
+
+func (s *session) data(p []byte) error {
+	s.at.Offset += int64(len(p))
+	s.noted = Chunk{}
+	return s.give(Chunk{Kind: ChunkData, Data: p})
+}
+
+func (s *session) give(c Chunk) error {
+	c.Cursor = s.at
+	s.lastSpoke = time.Now()
+	if !s.yield(c, nil) {
+		return errDone
+	}
+	return nil
+}
+
+// wait returns when one of the channels says so, or after a heartbeat. Woken counts only when the last look at the attempt
+// is long enough ago: many events are not many looks.
+func (s *session) wait(ctx context.Context, changed, woken <-chan struct{}) error {
+	var beat, settled <-chan time.Time
+	if s.o.Heartbeat > 0 {
+		t := time.NewTimer(time.Until(s.lastSpoke.Add(s.o.Heartbeat)))
+		defer t.Stop()
+		beat = t.C
+	}
+	for {
+		select {
+		case <-changed:
+			return nil
+		case <-settled:
+			return nil
+		case <-woken:
+			t := time.NewTimer(time.Until(s.looked.Add(s.r.o.Settle)))
+			defer t.Stop()
+			settled, woken = t.C, nil
+		case <-beat:
+			return s.give(Chunk{Kind: ChunkHeartbeat})
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
