@@ -69,10 +69,9 @@ func (m *attemptModel) values() []any {
 }
 
 var (
-	selectAttempt = "SELECT " + strings.Join(attemptColumns, ", ") + " FROM attempts WHERE id = ?"
-	updateAttempt = "UPDATE attempts SET " + strings.Join(attemptColumns[attemptFixed:], " = ?, ") + " = ? WHERE id = ?"
-	insertAttempt = "INSERT INTO attempts (" + strings.Join(attemptColumns, ", ") + ") VALUES (?" +
-		strings.Repeat(", ?", len(attemptColumns)-1) + ")"
+	selectAttempt  = "SELECT " + strings.Join(attemptColumns, ", ") + " FROM attempts WHERE id = ?"
+	updateAttempt  = "UPDATE attempts SET " + strings.Join(attemptColumns[attemptFixed:], " = ?, ") + " = ? WHERE id = ?"
+	insertAttempts = newInsertion("attempts", attemptColumns, "")
 )
 
 // attemptForUpdate reads the row and, in PostgreSQL, keeps it from changing until the end of the transaction.

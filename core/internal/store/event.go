@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/uptrace/bun"
 
@@ -80,15 +79,11 @@ func (db *DB) LastSeq(ctx context.Context) (int64, error) {
 	return n, err
 }
 
-const (
-	nextSeq     = "UPDATE event_counter SET seq = seq + ? WHERE id = 1 RETURNING seq"
-	insertEvent = "INSERT INTO events (seq, at, kind, project_id, process_id, version_id, attempt_id, cluster_id, actor, state, message, data) VALUES "
-	eventValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-	// eventsAtOnce keeps the arguments of one statement few; groups of that size and single ones are prepared once each.
-	eventsAtOnce = 16
-)
+const nextSeq = "UPDATE event_counter SET seq = seq + ? WHERE id = 1 RETURNING seq"
 
-var insertEvents = insertEvent + eventValues + strings.Repeat(", "+eventValues, eventsAtOnce-1)
+var insertEvents = newInsertion("events", []string{
+	"seq", "at", "kind", "project_id", "process_id", "version_id", "attempt_id", "cluster_id", "actor", "state", "message", "data",
+}, "")
 
 // appendEvents numbers the events of the transaction and writes them. The row of the counter stays locked until the
 // commit: no other transaction gets a later number and commits first. So this comes last.
@@ -100,25 +95,13 @@ func (t *tx) appendEvents(ctx context.Context) error {
 	if err := t.get(ctx, nextSeq, []any{int64(len(t.events))}, &last); err != nil {
 		return err
 	}
-	seq := last - int64(len(t.events))
-	args := make([]any, 0, eventsAtOnce*12)
-	for rest := t.events; len(rest) > 0; {
-		n, query := 1, insertEvent+eventValues
-		if len(rest) >= eventsAtOnce {
-			n, query = eventsAtOnce, insertEvents
-		}
-		args = args[:0]
-		for _, e := range rest[:n] {
-			seq++
-			args = append(args, seq, micros(e.At), string(e.Kind), orNull(e.ProjectID), orNull(e.ProcessID), orNull(e.VersionID),
-				orNull(e.AttemptID), orNull(e.ClusterID), e.Actor, e.State, text(e.Message), orNull(text(string(e.Data))))
-		}
-		if _, err := t.exec(ctx, query, args...); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	return nil
+	first := last - int64(len(t.events)) + 1
+	_, err := t.insert(ctx, insertEvents, len(t.events), func(args []any, i int) []any {
+		e := t.events[i]
+		return append(args, first+int64(i), micros(e.At), string(e.Kind), orNull(e.ProjectID), orNull(e.ProcessID), orNull(e.VersionID),
+			orNull(e.AttemptID), orNull(e.ClusterID), e.Actor, e.State, text(e.Message), orNull(text(string(e.Data))))
+	})
+	return err
 }
 
 // emit adds an event to the write. What it leaves open is filled in: the time, and the caller as the actor, else

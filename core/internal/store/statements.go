@@ -45,6 +45,44 @@ func (t *tx) get(ctx context.Context, query string, args []any, dest ...any) err
 	return t.Tx.Tx.StmtContext(ctx, s).QueryRowContext(ctx, args...).Scan(dest...)
 }
 
+// insertion is "INSERT INTO … VALUES" for rows of so many columns, with what follows the values.
+type insertion struct{ one, many string }
+
+// rowsAtOnce is how many rows one statement inserts; what is left over goes one by one, so each insertion is prepared
+// as two statements only.
+const rowsAtOnce = 16
+
+func newInsertion(table string, columns []string, tail string) insertion {
+	head := "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES "
+	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
+	return insertion{one: head + row + tail, many: head + row + strings.Repeat(", "+row, rowsAtOnce-1) + tail}
+}
+
+// insert writes n rows and says how many were stored; values appends those of row i.
+func (t *tx) insert(ctx context.Context, into insertion, n int, values func(args []any, i int) []any) (stored int64, err error) {
+	var args []any
+	for i := 0; i < n; {
+		query, end := into.one, i+1
+		if n-i >= rowsAtOnce {
+			query, end = into.many, i+rowsAtOnce
+		}
+		args = args[:0]
+		for ; i < end; i++ {
+			args = values(args, i)
+		}
+		result, err := t.exec(ctx, query, args...)
+		if err != nil {
+			return stored, err
+		}
+		affected, err := result.RowsAffected()
+		if err != nil {
+			return stored, err
+		}
+		stored += affected
+	}
+	return stored, nil
+}
+
 // cached asks pgx to prepare the statement and keep it with the connection.
 func cached(args []any) []any {
 	return append([]any{pgx.QueryExecModeCacheStatement}, args...)

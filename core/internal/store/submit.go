@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -198,14 +197,13 @@ func (s *submission) process(ctx context.Context, m processModel) (processModel,
 	return m, err
 }
 
-const insertVersion = "INSERT INTO process_versions (id, process_id, project_id, number, spec, submitted_by, idempotency_key, body_hash, " +
-	"attempt_id, state, cluster_id, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?) ON CONFLICT (project_id, idempotency_key) DO NOTHING"
+var insertVersions = newInsertion("process_versions", []string{
+	"id", "process_id", "project_id", "number", "spec", "submitted_by", "idempotency_key", "body_hash", "attempt_id", "state", "created_at",
+}, " ON CONFLICT (project_id, idempotency_key) DO NOTHING")
 
 // store writes the new versions, their attempts and their events.
 func (s *submission) store(ctx context.Context) error {
-	byKey := slices.Clone(s.fresh)
-	slices.SortStableFunc(byKey, func(a, b int) int { return strings.Compare(s.in[a].IdempotencyKey, s.in[b].IdempotencyKey) })
-	for _, i := range byKey {
+	for _, i := range s.fresh {
 		n, v := s.in[i], &s.versions[i]
 		v.ID, v.ProjectID, v.Spec, v.SubmittedBy = n.ID, s.projectID, n.Spec, n.SubmittedBy
 		v.IdempotencyKey, v.BodyHash = n.IdempotencyKey, n.BodyHash
@@ -213,26 +211,28 @@ func (s *submission) store(ctx context.Context) error {
 			ID: n.AttemptID, VersionID: n.ID, ProjectID: s.projectID, Number: 1, State: process.Placing, NextTryAt: v.CreatedAt,
 			CreatedAt: v.CreatedAt, UpdatedAt: v.CreatedAt, Revision: 1,
 		}
-		result, err := s.exec(ctx, insertVersion, v.ID, v.ProcessID, v.ProjectID, v.Number, toJSON(v.Spec), v.SubmittedBy,
-			orNull(v.IdempotencyKey), v.BodyHash, v.Attempt.ID, string(process.Placing), micros(v.CreatedAt))
-		if err != nil {
-			return err
-		}
-		if stored, err := result.RowsAffected(); err != nil || stored == 0 {
-			// Another submission stored the key after the look; the next look sees it.
-			return cmp.Or(err, errAgain)
-		}
-		row := attemptRow(v.Attempt, v.ProcessID)
-		if _, err := s.exec(ctx, insertAttempt, row.values()...); err != nil {
-			return err
-		}
-	}
-	for _, i := range s.fresh {
-		v := s.versions[i]
 		s.emit(ctx, event.Event{
 			At: v.CreatedAt, Kind: event.Submitted, ProjectID: v.ProjectID, ProcessID: v.ProcessID, VersionID: v.ID, AttemptID: v.Attempt.ID,
 			Actor: v.SubmittedBy, State: string(process.Placing), Message: "Submitted",
 		})
 	}
-	return nil
+	byKey := slices.Clone(s.fresh)
+	slices.SortStableFunc(byKey, func(a, b int) int { return strings.Compare(s.in[a].IdempotencyKey, s.in[b].IdempotencyKey) })
+	stored, err := s.insert(ctx, insertVersions, len(byKey), func(args []any, i int) []any {
+		v := s.versions[byKey[i]]
+		return append(args, v.ID, v.ProcessID, v.ProjectID, v.Number, toJSON(v.Spec), v.SubmittedBy, orNull(v.IdempotencyKey), v.BodyHash,
+			v.Attempt.ID, string(v.Attempt.State), micros(v.CreatedAt))
+	})
+	if err != nil {
+		return err
+	}
+	if stored < int64(len(byKey)) {
+		return errAgain // another submission stored a key after the look at them; the next look sees it
+	}
+	_, err = s.insert(ctx, insertAttempts, len(s.fresh), func(args []any, i int) []any {
+		v := s.versions[s.fresh[i]]
+		row := attemptRow(v.Attempt, v.ProcessID)
+		return append(args, row.values()...)
+	})
+	return err
 }

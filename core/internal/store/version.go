@@ -148,7 +148,7 @@ func page[M any](ctx context.Context, q *bun.SelectQuery, column, cursor string,
 	if cursor != "" {
 		q.Where("? < ?", bun.Ident(column), cursor)
 	}
-	if err := q.OrderExpr("? DESC", bun.Ident(column)).Limit(int64(n)+1).Scan(ctx); err != nil {
+	if err := q.OrderExpr("? DESC", bun.Ident(column)).Limit(int64(n) + 1).Scan(ctx); err != nil {
 		return "", err
 	}
 	if len(*rows) > n {
