@@ -233,7 +233,7 @@ func (t *attempt) snapshot() (Manifest, map[streamKey]*stream, bool) {
 }
 
 // store writes everything to the archive, the manifest last. All streams are done.
-func (t *attempt) store(ctx context.Context) (Manifest, error) {
+func (t *attempt) store(ctx context.Context) error {
 	m, streams, _ := t.snapshot()
 	for _, p := range m.Pods {
 		for _, c := range p.Containers {
@@ -242,11 +242,11 @@ func (t *attempt) store(ctx context.Context) (Manifest, error) {
 				continue
 			}
 			if err := t.k.o.Archive.put(ctx, t.id, p.Name, c, io.NewSectionReader(s, 0, c.Bytes)); err != nil {
-				return Manifest{}, err
+				return err
 			}
 		}
 	}
-	return m, t.k.o.Archive.seal(ctx, &m)
+	return t.k.o.Archive.seal(ctx, &m)
 }
 
 // release ends the streams and lets go of the files. Readers notice and turn to the archive.

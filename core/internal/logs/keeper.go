@@ -155,42 +155,42 @@ func (k *Keeper) Ensure(a process.Attempt, pods []*corev1.Pod) {
 	}
 }
 
-// Finish stores the logs of an attempt that has ended and returns what the archive holds then; the caller may now mark
-// them as stored and remove the Job. Pods are those of the attempt as the API server had them after its end (a list, not a
-// cache that may lag); nil when they are gone.
+// Finish stores the logs of an attempt that has ended; after it has returned nil the archive holds them, and the caller may
+// mark them as stored and remove the Job. Pods are those of the attempt as the API server had them after its end (a list,
+// not a cache that may lag); nil when they are gone.
 //
 // It waits until every container's log is read to its end, at most FinishTimeout; what is missing then becomes a gap. It may
-// thus block for long and wants a goroutine of its own; it may be called again after any error and after a restart, and at
-// once returns what the archive holds already. Errors: ctx ended, the Keeper was closed, the spool or the archive failed.
-func (k *Keeper) Finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) (Manifest, error) {
-	m, err := k.o.Archive.Manifest(ctx, a.ID)
+// thus block for long and wants a goroutine of its own. It may be called again after any error and after a restart, and
+// returns at once when the archive holds the logs already. Errors: ctx ended, ErrClosed, the spool or the archive failed.
+func (k *Keeper) Finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) error {
+	_, err := k.o.Archive.Manifest(ctx, a.ID)
 	if errors.Is(err, ErrMissing) {
-		m, err = k.finish(ctx, a, pods)
+		err = k.finish(ctx, a, pods)
 	}
 	if err != nil {
-		return Manifest{}, err
+		return err
 	}
 	// Readers find the archive before the spool goes.
 	k.forget(a.ID)
-	return m, removeSpool(k.o.SpoolDir, a.ID)
+	return removeSpool(k.o.SpoolDir, a.ID)
 }
 
-func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) (Manifest, error) {
+func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) error {
 	t, err := k.attempt(a)
 	if err != nil {
-		return Manifest{}, err
+		return err
 	}
 	t.ensure(pods)
 	if err := t.drain(ctx); err != nil {
-		return Manifest{}, fmt.Errorf("read the logs of attempt %s to their end: %w", a.ID, err)
+		return fmt.Errorf("read the logs of attempt %s to their end: %w", a.ID, err)
 	}
 	select {
 	case k.stores <- struct{}{}:
 		defer func() { <-k.stores }()
 	case <-ctx.Done():
-		return Manifest{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	case <-k.ctx.Done():
-		return Manifest{}, ErrClosed
+		return ErrClosed
 	}
 	return t.store(ctx)
 }

@@ -90,7 +90,9 @@ func (s *session) walk(ctx context.Context, woken <-chan struct{}) error {
 
 // next is the index of the part to give: the one that is to be gone on with, or the one behind what was given; -1: none yet.
 func (s *session) next(parts []part, current bool) int {
-	at := func(p part) bool { return p.pod == s.at.Pod && p.c.Name == s.at.Container && p.c.Restart == s.at.Restart }
+	at := func(p part) bool {
+		return p.pod == s.at.Pod && p.c.Name == s.at.Container && p.c.Restart == s.at.Restart
+	}
 	i := slices.IndexFunc(parts, at)
 	switch {
 	case current:
