@@ -1,8 +1,15 @@
 package kube
 
 import (
+	"context"
+	"io"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Client reaches one cluster. It stays valid while credentials change beneath it; when the endpoint, the CA or the
@@ -24,6 +31,31 @@ type Client struct {
 	link  *link
 }
 
+// newClient makes the clients on top of a link.
+func newClient(l *link, namespace string, limiter flowcontrol.RateLimiter, userAgent string) (*Client, error) {
+	cfg := &rest.Config{
+		Host:      l.endpoint.server,
+		Transport: l,
+		UserAgent: userAgent,
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+		RateLimiter: limiter,
+	}
+	set, err := kubernetes.NewForConfigAndClient(cfg, &http.Client{Transport: l})
+	if err != nil {
+		return nil, err
+	}
+	free := rest.CopyConfig(cfg)
+	free.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	probe, err := kubernetes.NewForConfigAndClient(free, &http.Client{Transport: l})
+	if err != nil {
+		return nil, err
+	}
+	return &Client{ClusterID: l.clusterID, Namespace: namespace, Clientset: set, Config: rest.CopyConfig(cfg), probe: probe, link: l}, nil
+}
+
 // Done is closed when the client has been replaced or its cluster removed. It is nil for a client made by hand.
 func (c *Client) Done() <-chan struct{} {
 	if c.link == nil {
@@ -38,4 +70,24 @@ func (c *Client) Probe() kubernetes.Interface {
 		return c.Clientset
 	}
 	return c.probe
+}
+
+// Server is the address of the API server, for messages; empty for a client made by hand.
+func (c *Client) Server() string {
+	if c.link == nil {
+		return ""
+	}
+	return c.link.endpoint.server
+}
+
+// Logs opens the log of a container of a pod in the client's namespace; o may be nil. With Follow it lasts until the
+// container ends, ctx ends or the connection breaks; an end of the stream without error is the end of the log. The
+// caller closes it.
+func (c *Client) Logs(ctx context.Context, pod, container string, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	opts := corev1.PodLogOptions{}
+	if o != nil {
+		opts = *o
+	}
+	opts.Container = container
+	return c.Clientset.CoreV1().Pods(c.Namespace).GetLogs(pod, &opts).Stream(ctx)
 }
