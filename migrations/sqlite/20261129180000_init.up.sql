@@ -141,7 +141,7 @@ CREATE UNIQUE INDEX attempts_number ON attempts (version_id, number);
 CREATE INDEX attempts_placing ON attempts (version_id, id, next_try_at) WHERE state = 'placing';
 -- ended_at is set exactly when the state is terminal.
 CREATE INDEX attempts_live ON attempts (cluster_id, id) WHERE ended_at IS NULL;
-CREATE INDEX attempts_logs ON attempts (cluster_id, id) WHERE logs_stored = 0 AND ended_at IS NOT NULL AND job_uid <> '';
+CREATE INDEX attempts_logs ON attempts (cluster_id, id) WHERE logs_stored = FALSE AND ended_at IS NOT NULL AND job_uid <> '';
 
 CREATE TABLE decisions (
     id          TEXT    NOT NULL PRIMARY KEY,
