@@ -61,18 +61,18 @@ func (s *slot) boot(ctx context.Context, f file) (*instance, error) {
 		SkipHostEnv:      true,
 		AutoMTLS:         true,
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		// The context is what bounds a start; this is only longer.
-		StartTimeout:    s.host.o.StartLimit + time.Minute,
-		GRPCDialOptions: append(handshake.CallOptions(), grpc.WithIdleTimeout(0), grpc.WithDisableServiceConfig()),
-		SyncStdout:      strayStdout{out},
-		SyncStderr:      strayStderr{out},
-		Logger:          hclog.NewNullLogger(), // the host says all that go-plugin would, once and with the plugin's name
+		StartTimeout:     s.host.goPluginLimit(),
+		GRPCDialOptions:  append(handshake.CallOptions(), grpc.WithIdleTimeout(0), grpc.WithDisableServiceConfig()),
+		SyncStdout:       strayStdout{out},
+		SyncStderr:       strayStderr{out},
+		Logger:           hclog.NewNullLogger(), // the host says all that go-plugin would, once and with the plugin's name
 	})
 	protocol, err := in.shake(ctx)
 	if err != nil {
 		in.stop()
 		return nil, s.startError(ctx, in, f, slices.Sorted(maps.Keys(sets)), err)
 	}
+	in.proc.shaken.Store(true)
 	in.conn = protocol.Conn
 	in.plugin = pluginv1.NewPluginServiceClient(in.conn)
 	in.provider = providerv1.NewProviderServiceClient(in.conn)
@@ -84,6 +84,9 @@ func (s *slot) boot(ctx context.Context, f file) (*instance, error) {
 	}()
 	return in, nil
 }
+
+// goPluginLimit is go-plugin's own start limit. Our context is what bounds a start; this is only longer.
+func (h *Host) goPluginLimit() time.Duration { return h.o.StartLimit + time.Minute }
 
 // shake waits for go-plugin, which has no context: when ours ends, the process is ended, and that ends the wait.
 func (in *instance) shake(ctx context.Context) (*goplugin.GRPCClient, error) {

@@ -26,6 +26,8 @@ const (
 	termGrace = time.Second
 	// killGrace is how long the end of a process is awaited after SIGKILL. Only a process stuck in the kernel needs longer.
 	killGrace = 2 * time.Second
+	// exitGrace is how long a process that printed something else than a handshake has to exit by itself.
+	exitGrace = 500 * time.Millisecond
 	// busyPause is the pause before a file that is being written is tried again.
 	busyPause = 50 * time.Millisecond
 )
@@ -45,6 +47,7 @@ type process struct {
 	env []string // set before Start
 
 	pid    atomic.Int64  // 0: not started
+	shaken atomic.Bool   // the handshake is over
 	exited chan struct{} // closed when the process has ended
 	done   chan struct{} // closed when its output has been read, too
 	state  *os.ProcessState
@@ -187,8 +190,12 @@ func (p *process) Wait(context.Context) error {
 	return nil
 }
 
-// Kill is go-plugin's; see end.
+// Kill is go-plugin's; see end. A process that did not shake hands gets a moment to exit by itself, because its exit code
+// says more than our signal.
 func (p *process) Kill(context.Context) error {
+	if !p.shaken.Load() {
+		await(p.done, exitGrace)
+	}
 	if !p.end() {
 		return fmt.Errorf("process %d does not end after SIGKILL", p.pid.Load())
 	}
