@@ -692,6 +692,12 @@ type FieldError struct {
 
 // LogEnd Data of the `end` event.
 type LogEnd struct {
+	// Code A stable word for the reason. Absent when there is none.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Complete True: nothing of what was asked for is missing.
+	Complete bool `json:"complete"`
+
 	// ExitCode Exit code of the main container. Absent when not known.
 	ExitCode *int32 `json:"exit_code,omitempty"`
 
@@ -703,33 +709,46 @@ type LogEnd struct {
 	State State `json:"state"`
 }
 
-// LogLine Data of a `log` event: one line without its line end, or a part of a very long one.
-type LogLine struct {
-	// At When the container wrote it. Absent when not known.
-	At time.Time `json:"at,omitempty,omitzero"`
-
-	// Attempt Number of the attempt.
-	Attempt int32 `json:"attempt"`
-
-	// Container Name of the container.
-	Container string `json:"container"`
-
-	// Partial True: the line goes on with the next event.
-	Partial bool `json:"partial,omitempty,omitzero"`
-
-	// Run Which stretch of pods, from 1. Absent when not known.
-	Run int32 `json:"run,omitempty,omitzero"`
-
-	// Text The text; bytes that are not UTF-8 are replaced. The plain text has them as they were.
-	Text string `json:"text"`
+// LogError Data of an `error` event.
+type LogError struct {
+	// Message A sentence.
+	Message string `json:"message"`
 }
 
 // LogNote Data of a `note` event: something about the log that is not of the log.
 type LogNote struct {
-	// Attempt Number of the attempt. Absent when it is about none.
-	Attempt int32 `json:"attempt,omitempty,omitzero"`
+	// Code A stable word for the reason. Absent when there is none.
+	Code string `json:"code,omitempty,omitzero"`
 
-	// Text A sentence, such as why nothing comes yet, or that a part is missing.
+	// Note A sentence.
+	Note string `json:"note"`
+
+	// State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	State State `json:"state,omitempty,omitzero"`
+}
+
+// LogPod Data of a `pod` event.
+type LogPod struct {
+	// Container Name of the container.
+	Container string `json:"container"`
+
+	// Number Of the pod within the attempt, from 1.
+	Number int32 `json:"number"`
+
+	// Pod Name of the pod.
+	Pod string `json:"pod"`
+
+	// Restart Which instance of the container; absent for the first.
+	Restart int32 `json:"restart,omitempty,omitzero"`
+}
+
+// LogText Data of a `log` event.
+type LogText struct {
+	// Raw The same piece untouched, as base64. Absent when `text` is the same.
+	Raw []byte `json:"raw,omitempty,omitzero"`
+
+	// Text A piece of the log, not always whole lines; bytes that are not UTF-8 are replaced.
 	Text string `json:"text"`
 }
 
@@ -1202,7 +1221,7 @@ type ListVersionsParams struct {
 	// Project Id or name of the project. May be absent for admins, who then see all.
 	Project string `form:"project,omitempty" json:"project,omitempty,omitzero"`
 
-	// Process Id of a process. Absent, all.
+	// Process Id of a process, or with `project` its name. Absent, all.
 	Process string `form:"process,omitempty" json:"process,omitempty,omitzero"`
 
 	// State Only versions in this state. Absent, all.
@@ -1229,17 +1248,17 @@ type StreamVersionEventsParams struct {
 
 // StreamLogsParams defines parameters for StreamLogs.
 type StreamLogsParams struct {
-	// Follow Go on until the attempt has ended. A stream of events always follows unless this is `false`; plain text only when it is `true`.
-	Follow bool `form:"follow,omitempty" json:"follow,omitempty,omitzero"`
+	// Follow Go on until the attempt has ended. A stream of events follows unless this is `false`; plain text only when it is `true`.
+	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 
-	// Attempt Number of the attempt, from 1. Absent, the latest; a stream then goes on to later attempts.
+	// Attempt Number of the attempt, from 1. Absent, the latest.
 	Attempt int32 `form:"attempt,omitempty" json:"attempt,omitempty,omitzero"`
 
 	// Container Name of the container. Absent, `main`, or the init container that failed.
 	Container string `form:"container,omitempty" json:"container,omitempty,omitzero"`
 
 	// Tail Only the last so many lines. Absent, all.
-	Tail int64 `form:"tail,omitempty" json:"tail,omitempty,omitzero"`
+	Tail *int64 `form:"tail,omitempty" json:"tail,omitempty"`
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
 	LastEventID LastEventID `json:"Last-Event-ID,omitempty,omitzero"`
@@ -1664,9 +1683,10 @@ type ClientInterface interface {
 	// With `Accept: text/event-stream` a stream of events, otherwise plain text, byte for byte what the container wrote. The same address serves
 	// a log while the Job runs, after the pod is gone and after the Job is gone.
 	//
-	// Events of the stream: `log` (data: LogLine), `note` (data: LogNote; why nothing comes yet, or a gap), `end` (data: LogEnd; after it
-	// the server closes and a client must not reconnect). Each has an id; a client that reconnects sends the last one as `Last-Event-ID` and
-	// gets what follows it, without gap or double. A comment comes at least every 15 seconds.
+	// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
+	// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+	// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
+	// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 	//
 	// Corresponds with GET /versions/{version}/logs (the `StreamLogs` operationId).
 	StreamLogs(ctx context.Context, version VersionRef, params *StreamLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2392,9 +2412,10 @@ func (c *Client) ExplainVersion(ctx context.Context, version VersionRef, reqEdit
 // With `Accept: text/event-stream` a stream of events, otherwise plain text, byte for byte what the container wrote. The same address serves
 // a log while the Job runs, after the pod is gone and after the Job is gone.
 //
-// Events of the stream: `log` (data: LogLine), `note` (data: LogNote; why nothing comes yet, or a gap), `end` (data: LogEnd; after it
-// the server closes and a client must not reconnect). Each has an id; a client that reconnects sends the last one as `Last-Event-ID` and
-// gets what follows it, without gap or double. A comment comes at least every 15 seconds.
+// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
+// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
+// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 //
 // Corresponds with GET /versions/{version}/logs (the `StreamLogs` operationId).
 func (c *Client) StreamLogs(ctx context.Context, version VersionRef, params *StreamLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3733,12 +3754,16 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "follow", params.Follow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Follow != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "follow", *params.Follow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempt", params.Attempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
@@ -3757,12 +3782,16 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 			}
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tail", params.Tail, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Tail != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tail", *params.Tail, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -4218,9 +4247,10 @@ type ClientWithResponsesInterface interface {
 	// With `Accept: text/event-stream` a stream of events, otherwise plain text, byte for byte what the container wrote. The same address serves
 	// a log while the Job runs, after the pod is gone and after the Job is gone.
 	//
-	// Events of the stream: `log` (data: LogLine), `note` (data: LogNote; why nothing comes yet, or a gap), `end` (data: LogEnd; after it
-	// the server closes and a client must not reconnect). Each has an id; a client that reconnects sends the last one as `Last-Event-ID` and
-	// gets what follows it, without gap or double. A comment comes at least every 15 seconds.
+	// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
+	// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+	// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
+	// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6359,9 +6389,10 @@ func (c *ClientWithResponses) ExplainVersionWithResponse(ctx context.Context, ve
 // With `Accept: text/event-stream` a stream of events, otherwise plain text, byte for byte what the container wrote. The same address serves
 // a log while the Job runs, after the pod is gone and after the Job is gone.
 //
-// Events of the stream: `log` (data: LogLine), `note` (data: LogNote; why nothing comes yet, or a gap), `end` (data: LogEnd; after it
-// the server closes and a client must not reconnect). Each has an id; a client that reconnects sends the last one as `Last-Event-ID` and
-// gets what follows it, without gap or double. A comment comes at least every 15 seconds.
+// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
+// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
+// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -7415,6 +7446,9 @@ func ParseStreamLogsResponse(rsp *http.Response) (*StreamLogsResponse, error) {
 	}
 
 	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

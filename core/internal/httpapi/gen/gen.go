@@ -690,6 +690,12 @@ type FieldError struct {
 
 // LogEnd Data of the `end` event.
 type LogEnd struct {
+	// Code A stable word for the reason. Absent when there is none.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Complete True: nothing of what was asked for is missing.
+	Complete bool `json:"complete"`
+
 	// ExitCode Exit code of the main container. Absent when not known.
 	ExitCode *int32 `json:"exit_code,omitempty"`
 
@@ -701,33 +707,46 @@ type LogEnd struct {
 	State State `json:"state"`
 }
 
-// LogLine Data of a `log` event: one line without its line end, or a part of a very long one.
-type LogLine struct {
-	// At When the container wrote it. Absent when not known.
-	At time.Time `json:"at,omitempty,omitzero"`
-
-	// Attempt Number of the attempt.
-	Attempt int32 `json:"attempt"`
-
-	// Container Name of the container.
-	Container string `json:"container"`
-
-	// Partial True: the line goes on with the next event.
-	Partial bool `json:"partial,omitempty,omitzero"`
-
-	// Run Which stretch of pods, from 1. Absent when not known.
-	Run int32 `json:"run,omitempty,omitzero"`
-
-	// Text The text; bytes that are not UTF-8 are replaced. The plain text has them as they were.
-	Text string `json:"text"`
+// LogError Data of an `error` event.
+type LogError struct {
+	// Message A sentence.
+	Message string `json:"message"`
 }
 
 // LogNote Data of a `note` event: something about the log that is not of the log.
 type LogNote struct {
-	// Attempt Number of the attempt. Absent when it is about none.
-	Attempt int32 `json:"attempt,omitempty,omitzero"`
+	// Code A stable word for the reason. Absent when there is none.
+	Code string `json:"code,omitempty,omitzero"`
 
-	// Text A sentence, such as why nothing comes yet, or that a part is missing.
+	// Note A sentence.
+	Note string `json:"note"`
+
+	// State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	State State `json:"state,omitempty,omitzero"`
+}
+
+// LogPod Data of a `pod` event.
+type LogPod struct {
+	// Container Name of the container.
+	Container string `json:"container"`
+
+	// Number Of the pod within the attempt, from 1.
+	Number int32 `json:"number"`
+
+	// Pod Name of the pod.
+	Pod string `json:"pod"`
+
+	// Restart Which instance of the container; absent for the first.
+	Restart int32 `json:"restart,omitempty,omitzero"`
+}
+
+// LogText Data of a `log` event.
+type LogText struct {
+	// Raw The same piece untouched, as base64. Absent when `text` is the same.
+	Raw []byte `json:"raw,omitempty,omitzero"`
+
+	// Text A piece of the log, not always whole lines; bytes that are not UTF-8 are replaced.
 	Text string `json:"text"`
 }
 
@@ -1188,7 +1207,7 @@ type ListVersionsParams struct {
 	// Project Id or name of the project. May be absent for admins, who then see all.
 	Project string `form:"project,omitempty" json:"project,omitempty,omitzero"`
 
-	// Process Id of a process. Absent, all.
+	// Process Id of a process, or with `project` its name. Absent, all.
 	Process string `form:"process,omitempty" json:"process,omitempty,omitzero"`
 
 	// State Only versions in this state. Absent, all.

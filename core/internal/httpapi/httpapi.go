@@ -1,0 +1,113 @@
+// Package httpapi serves the REST contract of core/api/openapi.yaml.
+//
+// A request passes, in this order: an id, the access log and metrics, recovery from panics, the size cap, the API key, the
+// contract's own validation, and then a handler that decodes, asks a service, and encodes. Every error becomes
+// problem+json in one place, problem.go. Streams are plain handlers in stream.go and logs.go.
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/hashicorp/go-hclog"
+	"github.com/labstack/echo/v4"
+
+	"github.com/nagelfluh/nagelfluh/core/api"
+	"github.com/nagelfluh/nagelfluh/core/internal/auth"
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+)
+
+// BasePath is where the contract's routes live.
+const BasePath = "/api/v1"
+
+// Limits of request bodies in bytes.
+const (
+	MaxBody     = 1 << 20
+	MaxBulkBody = 16 << 20
+)
+
+// Options are what the server stands on. All are required unless said otherwise.
+type Options struct {
+	Store     Store
+	Auth      *auth.Service
+	Processes *process.Service
+	Clusters  *cluster.Service
+	Placement Placement
+	Plugins   Plugins
+	Logs      Logs
+	// Metrics is told of every request and served at /metrics.
+	Metrics Metrics
+	Logger  hclog.Logger
+	// Version is the build's, for the readiness detail.
+	Version string
+	// Heartbeat is the longest silence of a stream. Zero: 10 s.
+	Heartbeat time.Duration
+}
+
+// Metrics is told of requests and serves what was counted.
+type Metrics interface {
+	Request(method, route string, status int, took time.Duration)
+	Handler() http.Handler
+}
+
+// Server is the HTTP side of the core. It is safe for concurrent use.
+type Server struct {
+	o    Options
+	log  hclog.Logger
+	echo *echo.Echo
+	doc  *openapi3.T
+	feed *feed
+
+	drainOnce sync.Once
+	draining  chan struct{}
+}
+
+// New builds the server. Run must be called for its event streams to live.
+func New(o Options) (*Server, error) {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 10 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	if err != nil {
+		return nil, fmt.Errorf("read the REST contract: %w", err)
+	}
+	s := &Server{
+		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, feed: newFeed(o.Store, o.Logger.Named("events")),
+		draining: make(chan struct{}),
+	}
+	s.echo.HideBanner, s.echo.HidePort = true, true
+	s.echo.HTTPErrorHandler = s.fail
+	s.echo.Pre(s.identify, s.observe, s.recovered)
+	s.public()
+
+	v1 := s.echo.Group(BasePath, s.bounded, s.authenticated, s.validated)
+	gen.RegisterHandlers(v1, gen.NewStrictHandler(&handlers{Server: s}, nil))
+	v1.GET("/events", s.streamEvents)
+	v1.GET("/versions/:version/events", s.streamVersionEvents)
+	v1.GET("/versions/:version/logs", s.streamLogs)
+	return s, nil
+}
+
+// Run feeds the event streams until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.feed.run(ctx) }
+
+// Drain ends all streams and makes the server say that it is not ready. Requests under way go on. Calling it twice is
+// safe.
+func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.echo.ServeHTTP(w, r) }
+
+// handlers implements the generated interface; it is a type of its own so that the server's methods stay few.
+type handlers struct{ *Server }
+
+var _ gen.StrictServerInterface = (*handlers)(nil)

@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
+	"github.com/nagelfluh/nagelfluh/core/internal/placement"
+	"github.com/nagelfluh/nagelfluh/core/internal/problem"
+	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/store"
+)
+
+const defaultPage = 50
+
+func (h *handlers) SubmitProcess(ctx context.Context, r gen.SubmitProcessRequestObject) (gen.SubmitProcessResponseObject, error) {
+	p, err := h.project(ctx, r.Project)
+	if err != nil {
+		return nil, err
+	}
+	sub := fromSubmission(*r.Body)
+	switch key := r.Params.IdempotencyKey; {
+	case key != "" && sub.Key != "" && sub.Key != key:
+		return nil, problem.InField(problem.Invalid, "key", "differs from the header Idempotency-Key: send one of them")
+	case key != "":
+		sub.Key = key
+	}
+	results, err := h.o.Processes.Submit(ctx, caller(ctx).UserID, p.ID, []process.Submission{sub}, false)
+	if err != nil {
+		return nil, err
+	}
+	v := h.namer(ctx).version(results[0].Version)
+	if results[0].Existed {
+		return gen.SubmitProcess200JSONResponse(v), nil
+	}
+	return gen.SubmitProcess201JSONResponse(v), nil
+}
+
+func (h *handlers) SubmitBulk(ctx context.Context, r gen.SubmitBulkRequestObject) (gen.SubmitBulkResponseObject, error) {
+	p, err := h.project(ctx, r.Project)
+	if err != nil {
+		return nil, err
+	}
+	results, err := h.o.Processes.Submit(ctx, caller(ctx).UserID, p.ID, each(r.Body.Items, fromSubmission), true)
+	if err != nil {
+		return nil, err
+	}
+	names := h.namer(ctx)
+	return gen.SubmitBulk201JSONResponse{Items: each(results, func(res process.Result) gen.BulkItem {
+		return gen.BulkItem{Version: names.version(res.Version), Existed: res.Existed}
+	})}, nil
+}
+
+func (h *handlers) DryRun(ctx context.Context, r gen.DryRunRequestObject) (gen.DryRunResponseObject, error) {
+	p, err := h.project(ctx, r.Project)
+	if err != nil {
+		return nil, err
+	}
+	who := caller(ctx)
+	proc, v, err := h.o.Processes.Check(ctx, who.UserID, p.ID, fromSubmission(*r.Body))
+	if err != nil {
+		return nil, err
+	}
+	d, err := h.o.Placement.Decide(ctx, "", placement.Request{
+		User: asUser(who), Project: asProject(p), Process: proc, Version: v, AttemptNumber: 1, DryRun: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return gen.DryRun200JSONResponse(h.namer(ctx).decision(d)), nil
+}
+
+func (h *handlers) ListProcesses(ctx context.Context, r gen.ListProcessesRequestObject) (gen.ListProcessesResponseObject, error) {
+	p, err := h.project(ctx, r.Params.Project)
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := h.o.Store.Processes(ctx, p.ID, r.Params.Cursor, pageSize(r.Params.Limit))
+	if err != nil {
+		return nil, err
+	}
+	return gen.ListProcesses200JSONResponse{Items: each(page, toProcess), NextCursor: next}, nil
+}
+
+func (h *handlers) GetProcess(ctx context.Context, r gen.GetProcessRequestObject) (gen.GetProcessResponseObject, error) {
+	p, err := h.o.Store.Process(ctx, r.Process)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.seesProject(ctx, p.ProjectID); err != nil {
+		return nil, err
+	}
+	return gen.GetProcess200JSONResponse(toProcess(p)), nil
+}
+
+func (h *handlers) ListVersions(ctx context.Context, r gen.ListVersionsRequestObject) (gen.ListVersionsResponseObject, error) {
+	q := r.Params
+	f := store.VersionFilter{ProcessID: q.Process, State: process.State(q.State), Cursor: q.Cursor, Limit: pageSize(q.Limit)}
+	switch {
+	case q.Project != "":
+		p, err := h.project(ctx, q.Project)
+		if err != nil {
+			return nil, err
+		}
+		f.ProjectID = p.ID
+	case !caller(ctx).Admin && q.Process == "":
+		return nil, problem.InField(problem.BadParameter, "project", "is missing: only admins list the versions of all projects")
+	}
+	if q.Process != "" {
+		p, err := h.processByRef(ctx, f.ProjectID, q.Process)
+		if err != nil {
+			return nil, err
+		}
+		f.ProcessID = p.ID
+	}
+	if q.Cluster != "" {
+		c, err := h.o.Clusters.Find(ctx, q.Cluster)
+		if errors.Is(err, cluster.ErrNotFound) {
+			return nil, problem.InField(problem.UnknownCluster, "cluster", "there is no cluster %q", q.Cluster)
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.ClusterID = c.ID
+	}
+	page, next, err := h.o.Store.Versions(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return gen.ListVersions200JSONResponse{Items: each(page, h.namer(ctx).version), NextCursor: next}, nil
+}
+
+// processByRef returns a process by its name in a project, or by its id.
+func (h *handlers) processByRef(ctx context.Context, projectID, ref string) (process.Process, error) {
+	if projectID != "" {
+		p, err := h.o.Store.ProcessByName(ctx, projectID, ref)
+		if err == nil || !errors.Is(err, process.ErrNotFound) {
+			return p, err
+		}
+	}
+	p, err := h.o.Store.Process(ctx, ref)
+	if err != nil {
+		return p, err
+	}
+	if projectID != "" && p.ProjectID != projectID {
+		return p, process.ErrNotFound
+	}
+	return p, h.seesProject(ctx, p.ProjectID)
+}
+
+func pageSize(limit int32) int {
+	if limit == 0 {
+		return defaultPage
+	}
+	return int(limit)
+}
+
+func (h *handlers) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) (gen.GetVersionResponseObject, error) {
+	v, err := h.version(ctx, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	return gen.GetVersion200JSONResponse(h.namer(ctx).version(v)), nil
+}
+
+func (h *handlers) ExplainVersion(ctx context.Context, r gen.ExplainVersionRequestObject) (gen.ExplainVersionResponseObject, error) {
+	v, err := h.version(ctx, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := h.o.Store.Attempts(ctx, v.ID)
+	if err != nil {
+		return nil, err
+	}
+	names := h.namer(ctx)
+	out := gen.Explanation{Version: names.version(v), Attempts: []gen.AttemptExplanation{}}
+	for _, a := range attempts {
+		decisions, err := h.o.Store.Decisions(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		out.Attempts = append(out.Attempts, gen.AttemptExplanation{Attempt: names.attempt(a), Decisions: each(decisions, names.decision)})
+	}
+	return gen.ExplainVersion200JSONResponse(out), nil
+}
+
+func (h *handlers) CancelVersion(ctx context.Context, r gen.CancelVersionRequestObject) (gen.CancelVersionResponseObject, error) {
+	if _, err := h.version(ctx, r.Version); err != nil {
+		return nil, err
+	}
+	v, err := h.o.Processes.Cancel(ctx, caller(ctx).UserID, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	return gen.CancelVersion200JSONResponse(h.namer(ctx).version(v)), nil
+}
