@@ -16,13 +16,15 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"unicode/utf8"
+
+	"google.golang.org/grpc"
 
 	pluginv1 "github.com/nagelfluh/nagelfluh/sdk/proto/nagelfluh/plugin/v1"
 	"github.com/nagelfluh/nagelfluh/sdk/provider"
 	"github.com/nagelfluh/nagelfluh/sdk/schema"
 	"github.com/nagelfluh/nagelfluh/sdk/selector"
-	"google.golang.org/grpc"
 )
 
 // Info is what a plugin says of itself, for people. The operator's name of a plugin is its file name.
@@ -83,6 +85,7 @@ func New(info Info, impl any) (*Plugin, error) {
 		errs = append(errs, fmt.Errorf("%T implements neither provider.Provider nor any interface of the selector package; "+
 			"guard it with: var _ selector.Selector = (*YourType)(nil)", impl))
 	}
+	errs = append(errs, signatures(impl))
 	if c, ok := impl.(Configurable); ok {
 		p.config = c.ConfigSchema()
 		compiled, err := schema.Compile(p.config)
@@ -95,6 +98,40 @@ func New(info Info, impl any) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q cannot be served: %w", info.Name, err)
 	}
 	return p, nil
+}
+
+// signatures finds methods that are named like one of an interface but do not have its signature: by assertion alone they
+// would be left out in silence.
+func signatures(impl any) error {
+	var errs []error
+	of := func(implemented bool, name string, methods ...string) {
+		for _, m := range methods {
+			if _, has := reflect.TypeOf(impl).MethodByName(m); has && !implemented {
+				errs = append(errs, fmt.Errorf("%T has a method %s, but does not implement %s; compare the signatures", impl, m, name))
+				return
+			}
+		}
+	}
+	if impl == nil {
+		return nil
+	}
+	_, ok := impl.(Configurable)
+	of(ok, "sdk.Configurable", "ConfigSchema", "Configure")
+	_, ok = impl.(provider.Provider)
+	of(ok, "provider.Provider", "Connect", "Types")
+	_, ok = impl.(provider.Validator)
+	of(ok, "provider.Validator", "ValidateConfig")
+	_, ok = impl.(provider.Tester)
+	of(ok, "provider.Tester", "TestConnection")
+	_, ok = impl.(provider.Registrar)
+	of(ok, "provider.Registrar", "DescribeRegistration", "CompleteRegistration")
+	_, ok = impl.(selector.Selector)
+	of(ok, "selector.Selector", "SelectCluster")
+	_, ok = impl.(selector.ClusterLister)
+	of(ok, "selector.ClusterLister", "SelectClusters")
+	_, ok = impl.(selector.StorageSelector)
+	of(ok, "selector.StorageSelector", "SelectStorage")
+	return errors.Join(errs...)
 }
 
 // check says what is missing in the info.

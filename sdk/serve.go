@@ -3,7 +3,6 @@ package sdk
 import (
 	"context"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"os/signal"
@@ -22,6 +21,8 @@ import (
 const (
 	// drainGrace bounds how long a plugin that was asked to stop waits for the calls in flight.
 	drainGrace = 5 * time.Second
+	// flushGrace is how long answers have to leave after the last call has returned.
+	flushGrace = 300 * time.Millisecond
 	// exitGrace bounds how long the rest of the way out may take.
 	exitGrace = 3 * time.Second
 	// lonely is how long a plugin waits for its host's first call. Longer than any host needs, short enough that a plugin
@@ -82,12 +83,7 @@ func Serve(info Info, impl any) {
 			return g
 		},
 	})
-	closeQuietly(stdio)
-}
-
-func closeQuietly(c io.Closer) {
-	// The process is ending; there is nobody to tell.
-	_ = c.Close()
+	stdio.finish()
 }
 
 // server ends the process for the reasons that go-plugin does not know.
@@ -154,6 +150,12 @@ func (s *server) end(grace time.Duration) {
 	s.mu.Unlock()
 	if g == nil {
 		os.Exit(1)
+	}
+	if grace > 0 {
+		// The last answers may still be on their way out. A graceful stop alone would wait for go-plugin's own streams,
+		// which the host keeps open.
+		go g.GracefulStop()
+		time.Sleep(flushGrace)
 	}
 	g.Stop()
 }

@@ -4,6 +4,7 @@ package sdk_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -36,14 +37,7 @@ var early = os.Stdout
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
 	case "noisy":
-		go func() {
-			for {
-				fmt.Fprintln(early, "noise on the early stdout")
-				fmt.Println("noise on stdout")
-				time.Sleep(time.Millisecond)
-			}
-		}()
-		sdk.Serve(sdk.Info{Name: "noisy", Version: "1"}, &chatty{})
+		sdk.Serve(sdk.Info{Name: "noisy", Version: "1"}, &noisy{})
 		return
 	case "quiet":
 		sdk.Serve(sdk.Info{Name: "quiet", Version: "1"}, &chatty{})
@@ -76,6 +70,23 @@ func (chatty) SelectCluster(ctx context.Context, r selector.Request) (selector.A
 	}
 	return selector.Abstain("no opinion"), nil
 }
+
+// noisy prints from the first moment at which Serve calls the author's code.
+type noisy struct{ chatty }
+
+func (noisy) ConfigSchema() []byte {
+	fmt.Print("noise without end of line")
+	go func() {
+		for {
+			fmt.Fprintln(early, "noise on the early stdout")
+			fmt.Println("noise on stdout")
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return []byte(`{"type": "object"}`)
+}
+
+func (noisy) Configure(context.Context, json.RawMessage) error { return nil }
 
 // buffer collects a plugin's stderr.
 type buffer struct {
