@@ -89,7 +89,8 @@ func New(o Options) (*Server, error) {
 	s.echo.Pre(s.identify, s.observe, s.recovered)
 	s.public()
 
-	v1 := s.echo.Group(BasePath, s.bounded, s.authenticated, s.validated)
+	s.echo.Use(s.guarded)
+	v1 := s.echo.Group(BasePath)
 	gen.RegisterHandlers(v1, gen.NewStrictHandler(&handlers{Server: s}, nil))
 	v1.GET("/events", s.streamEvents)
 	v1.GET("/versions/:version/events", s.streamVersionEvents)

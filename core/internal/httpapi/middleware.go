@@ -69,34 +69,43 @@ func (s *Server) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// bounded caps the body before anything reads it.
-func (s *Server) bounded(next echo.HandlerFunc) echo.HandlerFunc {
+// guarded stands before every route of the contract: it caps the body, finds out who calls, and holds the request against
+// the contract. What is no such route passes, and the router says so.
+func (s *Server) guarded(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		limit := int64(MaxBody)
-		if strings.HasSuffix(c.Path(), "/processes/bulk") {
-			limit = MaxBulkBody
+		route, params := s.route(c)
+		if route == nil {
+			return next(c)
 		}
-		r := c.Request()
-		if r.ContentLength > limit {
-			// The rest is not read: the connection is of no further use.
-			c.Response().Header().Set("Connection", "close")
-			return problem.New(problem.TooLarge, "the request body has %d bytes; at most %d are taken", r.ContentLength, limit)
+		if err := bound(c); err != nil {
+			return err
 		}
-		r.Body = http.MaxBytesReader(c.Response().Writer, r.Body, limit)
-		return next(c)
-	}
-}
-
-// authenticated finds out who calls.
-func (s *Server) authenticated(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
 		p, err := s.principal(c.Request())
 		if err != nil {
 			return err
 		}
 		c.SetRequest(c.Request().WithContext(auth.With(c.Request().Context(), p)))
+		if err := validate(c.Request(), route, params); err != nil {
+			return err
+		}
 		return next(c)
 	}
+}
+
+// bound caps the body before anything reads it.
+func bound(c echo.Context) error {
+	limit := int64(MaxBody)
+	if strings.HasSuffix(c.Path(), "/processes/bulk") {
+		limit = MaxBulkBody
+	}
+	r := c.Request()
+	if r.ContentLength > limit {
+		// The rest is not read: the connection is of no further use.
+		c.Response().Header().Set("Connection", "close")
+		return problem.New(problem.TooLarge, "the request body has %d bytes; at most %d are taken", r.ContentLength, limit)
+	}
+	r.Body = http.MaxBytesReader(c.Response().Writer, r.Body, limit)
+	return nil
 }
 
 func (s *Server) principal(r *http.Request) (auth.Principal, error) {

@@ -1,8 +1,12 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -16,36 +20,50 @@ import (
 // maxFaults bounds the field errors of one answer.
 const maxFaults = 100
 
-// validated holds the request against the contract. Echo has found the route already, so the contract's operation is
-// looked up by it.
-func (s *Server) validated(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		route, params := s.route(c)
-		if route == nil {
-			return next(c) // no route of the contract: Echo answers
+// validate holds the request against the contract.
+func validate(r *http.Request, route *routers.Route, params map[string]string) error {
+	if route.Operation.RequestBody != nil {
+		media, _, _ := strings.Cut(r.Header.Get(echo.HeaderContentType), ";")
+		if !strings.EqualFold(strings.TrimSpace(media), echo.MIMEApplicationJSON) {
+			return problem.New(problem.UnsupportedMedia, "send the body as application/json")
 		}
-		r := c.Request()
-		if route.Operation.RequestBody != nil {
-			media, _, _ := strings.Cut(r.Header.Get(echo.HeaderContentType), ";")
-			if !strings.EqualFold(strings.TrimSpace(media), echo.MIMEApplicationJSON) {
-				return problem.New(problem.UnsupportedMedia, "send the body as application/json")
-			}
+		if err := wellFormed(r); err != nil {
+			return err
 		}
-		err := openapi3filter.ValidateRequest(r.Context(), &openapi3filter.RequestValidationInput{
-			Request: r, PathParams: params, Route: route,
-			Options: &openapi3filter.Options{
-				MultiError: true, SkipSettingDefaults: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
-			},
-		})
-		if err != nil {
-			return invalid(err)
-		}
-		return next(c)
 	}
+	err := openapi3filter.ValidateRequest(r.Context(), &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{
+			MultiError: true, SkipSettingDefaults: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		},
+	})
+	if err != nil {
+		return invalid(err)
+	}
+	return nil
 }
 
+// wellFormed reads the body and makes sure that it is one JSON document and nothing else: the decoders behind it stop at
+// the end of the first.
+func wellFormed(r *http.Request) error {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if len(raw) > 0 && !json.Valid(raw) {
+		var doc any
+		return problem.New(problem.MalformedJSON, "the body is not valid JSON: %s", json.Unmarshal(raw, &doc))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	return nil
+}
+
+// route returns the contract's operation for what Echo has found; nil: it is none.
 func (s *Server) route(c echo.Context) (*routers.Route, map[string]string) {
-	path := strings.TrimPrefix(c.Path(), BasePath)
+	path, ours := strings.CutPrefix(c.Path(), BasePath)
+	if !ours {
+		return nil, nil
+	}
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
 		if name, isParam := strings.CutPrefix(p, ":"); isParam {
@@ -72,9 +90,6 @@ func (s *Server) route(c echo.Context) (*routers.Route, map[string]string) {
 func invalid(err error) error {
 	f := findings{code: problem.Invalid}
 	f.collect(err, "")
-	if f.fatal != nil {
-		return f.fatal
-	}
 	if len(f.fields) == 0 {
 		return problem.New(f.code, "the request does not keep to the contract; /docs has it").Because(err)
 	}
@@ -84,10 +99,11 @@ func invalid(err error) error {
 	return problem.Fields(f.code, f.fields)
 }
 
+var unsupported = regexp.MustCompile(`^property "(.*)" is unsupported$`)
+
 type findings struct {
 	code   problem.Code
 	fields []problem.Field
-	fatal  error
 }
 
 func (f *findings) collect(err error, param string) {
@@ -137,60 +153,34 @@ func (f *findings) schema(e *openapi3.SchemaError, param string) {
 	if param != "" {
 		field = param
 	}
+	reason := e.Reason
+	if m := unsupported.FindStringSubmatch(reason); m != nil && param == "" {
+		field, reason = fieldPath(append(e.JSONPointer(), m[1])), "is no field of the contract"
+	}
 	if field == "" {
 		field = "body"
 	}
-	f.add(field, e.Reason)
+	f.add(field, reason)
 }
 
 func (f *findings) parse(e *openapi3filter.ParseError, param string) {
-	if f.tooLarge(e) {
-		return
+	if param == "" {
+		param = "body"
 	}
-	if param != "" {
-		f.add(param, "cannot be read: "+e.Reason)
-		return
-	}
-	f.fatal = problem.New(problem.MalformedJSON, "the body is not valid JSON: %s", rootCause(e))
+	f.add(param, "cannot be read: "+e.Reason)
 }
 
 func (f *findings) other(err error, param string) {
-	if err == nil || f.tooLarge(err) {
-		return
-	}
 	if inner := errors.Unwrap(err); inner != nil {
 		f.collect(inner, param)
 		return
 	}
 	if param == "" {
-		f.fatal = problem.New(problem.MalformedJSON, "the body cannot be read: %s", err)
-		return
+		param = "body"
 	}
 	f.add(param, err.Error())
 }
 
-func (f *findings) tooLarge(err error) bool {
-	if p := refusal(err); p.Code == problem.TooLarge {
-		f.fatal = p
-		return true
-	}
-	return false
-}
-
 func (f *findings) add(field, message string) {
 	f.fields = append(f.fields, problem.Field{Field: field, Message: message})
-}
-
-func rootCause(err error) string {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			break
-		}
-		err = inner
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "it ends too early"
-	}
-	return err.Error()
 }
