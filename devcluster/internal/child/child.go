@@ -8,6 +8,7 @@ package child
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -43,12 +44,15 @@ func DieWithParent() {
 	}()
 }
 
-// Program is what to start: this binary again, with other arguments.
+// Program is what to start: this binary again, with other arguments, or another.
 type Program struct {
 	Name    string   // of the component, for messages
+	Path    string   // of the binary; empty is this one
 	Args    []string // arguments after the binary's own name
 	Env     []string // added to the environment
 	LogFile string   // takes stdout and stderr, appended
+	// Ready, if set, says whether the program does its work yet.
+	Ready func(context.Context) error
 }
 
 // Spawner starts Programs.
@@ -91,7 +95,11 @@ func (s *Spawner) Start(p Program) (*Process, error) {
 	}
 	defer log.Close()
 	start, _ := log.Seek(0, io.SeekEnd)
-	cmd := exec.Command(s.self, p.Args...)
+	path := s.self
+	if p.Path != "" {
+		path = p.Path // knows nothing of the pipe: only the signal ends it
+	}
+	cmd := exec.Command(path, p.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), p.Env...), parentEnv+"=3")
 	cmd.ExtraFiles = []*os.File{s.reader}

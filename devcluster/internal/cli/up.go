@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/kueue"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/procnode"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/specs"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/supervisor"
@@ -27,7 +28,8 @@ func upCommand(dir *string) *cobra.Command {
 		common         controlplane.Spec
 		asJSON, detach bool
 		untilEOF       bool
-		with           kueueFlags
+		withKueue      bool
+		kueueBinary    string
 	)
 	command := &cobra.Command{
 		Use:   "up",
@@ -45,9 +47,13 @@ of its kubeconfig. Progress goes to standard error.`,
 			if err != nil {
 				return err
 			}
-			addon, err := with.addon()
-			if err != nil {
-				return err
+			var addons []controlplane.Addon
+			if withKueue {
+				addon, err := kueue.New(kueueBinary)
+				if err != nil {
+					return err
+				}
+				addons = append(addons, addon)
 			}
 			if detach {
 				return upDetached(command.Context(), *dir, asJSON, command.OutOrStdout())
@@ -62,11 +68,11 @@ of its kubeconfig. Progress goes to standard error.`,
 			}
 			began := time.Now()
 			return supervisor.Run(ctx, supervisor.Config{
-				Dir:   *dir,
-				Specs: clusters,
-				Nodes: procnode.Kind{},
-				Addon: addon,
-				Ready: func(status controlplane.Status) { printReady(command.OutOrStdout(), status, asJSON) },
+				Dir:    *dir,
+				Specs:  clusters,
+				Nodes:  procnode.Kind{},
+				Addons: addons,
+				Ready:  func(status controlplane.Status) { printReady(command.OutOrStdout(), status, asJSON) },
 				Logf: func(format string, args ...any) {
 					fmt.Fprintf(command.ErrOrStderr(), "devcluster %5.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 				},
@@ -83,7 +89,8 @@ of its kubeconfig. Progress goes to standard error.`,
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object a line instead")
 	flags.BoolVar(&detach, "detach", false, "run in the background; return when ready")
 	flags.BoolVar(&untilEOF, "until-eof", false, "stop at the end of standard input too: for programs that start this one and may be killed")
-	with.register(flags)
+	flags.BoolVar(&withKueue, "kueue", false, "run Kueue in each cluster, with queues named default; built by devcluster/kueue.sh")
+	flags.StringVar(&kueueBinary, "kueue-bin", "", "Kueue's binary, with kueue-crds beside it (default: kueue beside this binary)")
 	return command
 }
 

@@ -33,6 +33,7 @@ type Cluster struct {
 
 	spawner *child.Spawner
 	nodes   NodeKind
+	addons  []Addon
 	logf    func(format string, args ...any)
 
 	apiPort, etcdPort, etcdPeerPort int
@@ -51,14 +52,14 @@ type Cluster struct {
 }
 
 // New prepares a cluster in dir; nothing is started yet.
-func New(spec Spec, dir string, spawner *child.Spawner, nodes NodeKind, logf func(string, ...any)) (*Cluster, error) {
+func New(spec Spec, dir string, spawner *child.Spawner, nodes NodeKind, addons []Addon, logf func(string, ...any)) (*Cluster, error) {
 	c := &Cluster{
-		Spec: spec, Paths: Paths{dir}, spawner: spawner, nodes: nodes,
+		Spec: spec, Paths: Paths{dir}, spawner: spawner, nodes: nodes, addons: addons,
 		logf: logf, state: Stopped, stopping: map[*child.Process]bool{},
 	}
 	for _, port := range []*int{&c.apiPort, &c.etcdPort, &c.etcdPeerPort} {
 		var err error
-		if *port, err = freePort(); err != nil {
+		if *port, err = FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -101,10 +102,36 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.waitUsable(ctx); err != nil {
 		return err
 	}
+	for _, addon := range c.addons {
+		if err := c.startAddon(ctx, addon); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
 	c.readyIn = time.Since(began)
 	c.mu.Unlock()
 	c.set(Ready, "")
+	return nil
+}
+
+func (c *Cluster) startAddon(ctx context.Context, addon Addon) error {
+	programs, err := addon.Programs(ctx, c)
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Spec.Name, err)
+	}
+	for _, program := range programs {
+		if err := c.launch(program); err != nil {
+			return err
+		}
+		if program.Ready != nil {
+			if err := c.poll(ctx, program.Name, program.Ready); err != nil {
+				return err
+			}
+		}
+	}
+	if err := addon.Finish(ctx, c); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Spec.Name, err)
+	}
 	return nil
 }
 

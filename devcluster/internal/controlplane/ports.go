@@ -17,9 +17,9 @@ var ports = struct {
 	taken map[int]bool
 }{taken: map[int]bool{}}
 
-// freePort returns a loopback port that nobody listens on and that this process
+// FreePort returns a loopback port that nobody listens on and that this process
 // has not handed out before.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
 	for range 200 {

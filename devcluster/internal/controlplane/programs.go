@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 
@@ -21,6 +22,14 @@ type NodeKind interface {
 	// Programs returns what to start, in order, once the API server is ready.
 	// They are stopped in the opposite order before everything else.
 	Programs(spec Spec, paths Paths) []child.Program
+}
+
+// Addon is something that runs beside a cluster and uses its API.
+type Addon interface {
+	// Programs returns what to start once the cluster is usable.
+	Programs(context.Context, *Cluster) ([]child.Program, error)
+	// Finish is called when those programs are ready.
+	Finish(context.Context, *Cluster) error
 }
 
 func (c *Cluster) etcdProgram() child.Program {

@@ -22,8 +22,8 @@ type Config struct {
 	Dir   string
 	Specs []controlplane.Spec
 	Nodes controlplane.NodeKind
-	// Addon, if set, runs in each cluster that is usable, before it counts as ready.
-	Addon func(context.Context, *child.Spawner, *controlplane.Cluster) error
+	// Addons run beside each cluster.
+	Addons []controlplane.Addon
 	// Ready is called once for each cluster that is ready, one call at a time.
 	Ready func(controlplane.Status)
 	Logf  func(format string, args ...any)
@@ -69,7 +69,7 @@ func Run(ctx context.Context, config Config) (err error) {
 		if err != nil {
 			return err
 		}
-		cluster, err := controlplane.New(spec, path, spawner, config.Nodes, config.Logf)
+		cluster, err := controlplane.New(spec, path, spawner, config.Nodes, config.Addons, config.Logf)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func Run(ctx context.Context, config Config) (err error) {
 		return err
 	}
 	defer closeControl()
-	if err := s.startAll(ctx, spawner); err != nil {
+	if err := s.startAll(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while starting
 		}
@@ -102,7 +102,7 @@ func sweepKeepingLogs(dir string, failure error) error {
 	return sweep(dir)
 }
 
-func (s *supervisor) startAll(ctx context.Context, spawner *child.Spawner) error {
+func (s *supervisor) startAll(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	began := time.Now()
@@ -110,9 +110,6 @@ func (s *supervisor) startAll(ctx context.Context, spawner *child.Spawner) error
 	for _, name := range s.order {
 		go func(cluster *controlplane.Cluster) {
 			err := cluster.Start(ctx)
-			if err == nil && s.Addon != nil {
-				err = s.Addon(ctx, spawner, cluster)
-			}
 			if err == nil {
 				s.mu.Lock()
 				s.Ready(cluster.Status())
