@@ -25,10 +25,10 @@ func (s *selectorServer) SelectCluster(ctx context.Context, r *selectorv1.Select
 	if !ok {
 		return s.UnimplementedSelectorServiceServer.SelectCluster(ctx, r)
 	}
-	candidates := clusters(r.GetCandidates())
 	answer, err := chooser.SelectCluster(ctx, selector.Request{
 		User: user(r.GetUser()), Project: project(r.GetProject()), Process: process(r.GetProcess()),
-		Version: version(r.GetVersion()), Candidates: candidates, DryRun: r.GetDryRun(),
+		Version: version(r.GetVersion()), Candidates: clusters(r.GetCandidates()), DryRun: r.GetDryRun(),
+		Ineligible: ineligible(r.GetIneligible()), IneligibleKnown: r.GetIneligible() != nil,
 	})
 	if err != nil {
 		return nil, toStatus(err)
@@ -158,13 +158,25 @@ func version(v *selectorv1.Version) selector.Version {
 func clusters(in []*selectorv1.Cluster) []selector.Cluster {
 	out := make([]selector.Cluster, len(in))
 	for i, c := range in {
-		out[i] = selector.Cluster{
-			ID: c.GetId(), Name: c.GetName(), Type: c.GetType(), Labels: c.GetLabels(), SortOrder: c.GetSortOrder(),
-			KubernetesVersion: c.GetKubernetesVersion(), State: c.GetState(), Capacity: capacity(c.GetCapacity()),
-			ActiveAttempts: c.GetActiveAttempts(), Default: c.GetIsDefault(),
-		}
+		out[i] = cluster(c)
 	}
 	return out
+}
+
+func ineligible(in *selectorv1.IneligibleClusters) []selector.Ineligible {
+	out := make([]selector.Ineligible, len(in.GetClusters()))
+	for i, c := range in.GetClusters() {
+		out[i] = selector.Ineligible{Cluster: cluster(c.GetCluster()), Reason: c.GetReason()}
+	}
+	return out
+}
+
+func cluster(c *selectorv1.Cluster) selector.Cluster {
+	return selector.Cluster{
+		ID: c.GetId(), Name: c.GetName(), Type: c.GetType(), Labels: c.GetLabels(), SortOrder: c.GetSortOrder(),
+		KubernetesVersion: c.GetKubernetesVersion(), State: c.GetState(), Capacity: capacity(c.GetCapacity()),
+		ActiveAttempts: c.GetActiveAttempts(), Default: c.GetIsDefault(),
+	}
 }
 
 // capacity keeps unknown apart from nothing.

@@ -96,7 +96,11 @@ func placements() []*selectorv1.SelectClusterRequest {
 	dry.DryRun, dry.Process.Id, dry.Version.Id, dry.Version.Number = true, "", "", 0
 	retry := request("retry", all, "cpu", "1")
 	retry.Version.AttemptNumber, retry.Version.PreviousClusterIds = 2, []string{"home", "a cluster that is gone"}
-	return append(out, dry, retry)
+	bait := request("ineligible", all[:1], "nvidia.com/gpu", "1")
+	bait.Ineligible = &selectorv1.IneligibleClusters{Clusters: []*selectorv1.IneligibleCluster{{Cluster: all[1], Reason: "cordoned"}}}
+	alone := request("only ineligible", nil, "nvidia.com/gpu", "1")
+	alone.Ineligible = bait.Ineligible
+	return append(out, dry, retry, bait, alone)
 }
 
 func answersPlacements(ctx context.Context, s *suite) error {

@@ -25,7 +25,7 @@ func Selector(t testing.TB, impl any, config string) *SelectorPlugin {
 
 // SelectCluster places one attempt.
 func (p *SelectorPlugin) SelectCluster(ctx context.Context, r selector.Request) (selector.Answer, error) {
-	answer, err := p.client.SelectCluster(ctx, &selectorv1.SelectClusterRequest{
+	in := &selectorv1.SelectClusterRequest{
 		User: user(r.User), Project: project(r.Project),
 		Process: &selectorv1.Process{Id: r.Process.ID, Name: r.Process.Name, Type: r.Process.Type, Labels: r.Process.Labels},
 		Version: &selectorv1.Version{
@@ -35,7 +35,14 @@ func (p *SelectorPlugin) SelectCluster(ctx context.Context, r selector.Request) 
 			AttemptNumber: r.Version.AttemptNumber, PreviousClusterIds: r.Version.PreviousClusterIDs,
 		},
 		Candidates: clusters(r.Candidates), DryRun: r.DryRun,
-	})
+	}
+	if r.IneligibleKnown {
+		in.Ineligible = &selectorv1.IneligibleClusters{}
+		for _, c := range r.Ineligible {
+			in.Ineligible.Clusters = append(in.Ineligible.Clusters, &selectorv1.IneligibleCluster{Cluster: cluster(c.Cluster), Reason: c.Reason})
+		}
+	}
+	answer, err := p.client.SelectCluster(ctx, in)
 	if err != nil {
 		return selector.Answer{}, plain(err)
 	}
@@ -92,20 +99,25 @@ func project(p selector.Project) *selectorv1.Project {
 func clusters(in []selector.Cluster) []*selectorv1.Cluster {
 	out := make([]*selectorv1.Cluster, len(in))
 	for i, c := range in {
-		out[i] = &selectorv1.Cluster{
-			Id: c.ID, Name: c.Name, Type: c.Type, Labels: c.Labels, SortOrder: c.SortOrder, KubernetesVersion: c.KubernetesVersion,
-			State: c.State, ActiveAttempts: c.ActiveAttempts, IsDefault: c.Default,
-		}
-		if c.Capacity == nil {
-			continue
-		}
-		out[i].Capacity = &selectorv1.Capacity{ObservedAt: timestamppb.New(c.Capacity.ObservedAt), Nodes: c.Capacity.Nodes}
-		for _, name := range slices.Sorted(maps.Keys(c.Capacity.Resources)) {
-			r := c.Capacity.Resources[name]
-			out[i].Capacity.Resources = append(out[i].Capacity.Resources, &selectorv1.ResourceCapacity{
-				Name: name, NodeMax: r.NodeMax, NodeFreeMax: r.NodeFreeMax, Total: r.Total, Free: r.Free,
-			})
-		}
+		out[i] = cluster(c)
+	}
+	return out
+}
+
+func cluster(c selector.Cluster) *selectorv1.Cluster {
+	out := &selectorv1.Cluster{
+		Id: c.ID, Name: c.Name, Type: c.Type, Labels: c.Labels, SortOrder: c.SortOrder, KubernetesVersion: c.KubernetesVersion,
+		State: c.State, ActiveAttempts: c.ActiveAttempts, IsDefault: c.Default,
+	}
+	if c.Capacity == nil {
+		return out
+	}
+	out.Capacity = &selectorv1.Capacity{ObservedAt: timestamppb.New(c.Capacity.ObservedAt), Nodes: c.Capacity.Nodes}
+	for _, name := range slices.Sorted(maps.Keys(c.Capacity.Resources)) {
+		r := c.Capacity.Resources[name]
+		out.Capacity.Resources = append(out.Capacity.Resources, &selectorv1.ResourceCapacity{
+			Name: name, NodeMax: r.NodeMax, NodeFreeMax: r.NodeFreeMax, Total: r.Total, Free: r.Free,
+		})
 	}
 	return out
 }

@@ -131,6 +131,17 @@ type Request struct {
 	Candidates []Cluster
 	// DryRun: nothing will be stored or started.
 	DryRun bool
+	// Ineligible are the other clusters that this user could come to use in this project. They take no placements now, so
+	// never answer with one of them; they tell "not now" from "never". IneligibleKnown is false when the host does not say,
+	// which is not the same as none.
+	Ineligible      []Ineligible
+	IneligibleKnown bool
+}
+
+// Ineligible is a cluster that takes no placements now.
+type Ineligible struct {
+	Cluster
+	Reason string // such as "cordoned" or "not answering"
 }
 
 // ListRequest asks what a user may choose from.

@@ -710,7 +710,10 @@ type SelectClusterRequest struct {
 	// The eligible clusters, in the admin's order. May be empty: a selector may still refuse with its own reason.
 	Candidates []*Cluster `protobuf:"bytes,5,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// True when nothing will be stored or started.
-	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The other clusters that this user could come to use in this project. Unset: the host does not say, which is not the
+	// same as none; without it a selector cannot tell "never" from "not now".
+	Ineligible    *IneligibleClusters `protobuf:"bytes,7,opt,name=ineligible,proto3" json:"ineligible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +790,115 @@ func (x *SelectClusterRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *SelectClusterRequest) GetIneligible() *IneligibleClusters {
+	if x != nil {
+		return x.Ineligible
+	}
+	return nil
+}
+
+// IneligibleClusters are active clusters, allowed for the project and for the user, that take no placements now. An
+// answer must never name one of them.
+type IneligibleClusters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the admin's order. Empty: there are none.
+	Clusters      []*IneligibleCluster `protobuf:"bytes,1,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IneligibleClusters) Reset() {
+	*x = IneligibleClusters{}
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IneligibleClusters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IneligibleClusters) ProtoMessage() {}
+
+func (x *IneligibleClusters) ProtoReflect() protoreflect.Message {
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IneligibleClusters.ProtoReflect.Descriptor instead.
+func (*IneligibleClusters) Descriptor() ([]byte, []int) {
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *IneligibleClusters) GetClusters() []*IneligibleCluster {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+// IneligibleCluster is a cluster and why it is no candidate.
+type IneligibleCluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster with what was last known of it.
+	Cluster *Cluster `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// Why it takes no placements now, such as "cordoned" or "not answering". Never empty.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IneligibleCluster) Reset() {
+	*x = IneligibleCluster{}
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IneligibleCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IneligibleCluster) ProtoMessage() {}
+
+func (x *IneligibleCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IneligibleCluster.ProtoReflect.Descriptor instead.
+func (*IneligibleCluster) Descriptor() ([]byte, []int) {
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *IneligibleCluster) GetCluster() *Cluster {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+func (x *IneligibleCluster) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Selected names the cluster.
 type Selected struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -800,7 +912,7 @@ type Selected struct {
 
 func (x *Selected) Reset() {
 	*x = Selected{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[8]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +924,7 @@ func (x *Selected) String() string {
 func (*Selected) ProtoMessage() {}
 
 func (x *Selected) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[8]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +937,7 @@ func (x *Selected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selected.ProtoReflect.Descriptor instead.
 func (*Selected) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{8}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Selected) GetClusterId() string {
@@ -853,7 +965,7 @@ type Abstained struct {
 
 func (x *Abstained) Reset() {
 	*x = Abstained{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[9]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +977,7 @@ func (x *Abstained) String() string {
 func (*Abstained) ProtoMessage() {}
 
 func (x *Abstained) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[9]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +990,7 @@ func (x *Abstained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abstained.ProtoReflect.Descriptor instead.
 func (*Abstained) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{9}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Abstained) GetReason() string {
@@ -901,7 +1013,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[10]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1025,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[10]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1038,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{10}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Refused) GetReason() string {
@@ -960,7 +1072,7 @@ type SelectClusterResponse struct {
 
 func (x *SelectClusterResponse) Reset() {
 	*x = SelectClusterResponse{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[11]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1084,7 @@ func (x *SelectClusterResponse) String() string {
 func (*SelectClusterResponse) ProtoMessage() {}
 
 func (x *SelectClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[11]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1097,7 @@ func (x *SelectClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectClusterResponse.ProtoReflect.Descriptor instead.
 func (*SelectClusterResponse) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{11}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SelectClusterResponse) GetAnswer() isSelectClusterResponse_Answer {
@@ -1062,7 +1174,7 @@ type SelectClustersRequest struct {
 
 func (x *SelectClustersRequest) Reset() {
 	*x = SelectClustersRequest{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[12]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1186,7 @@ func (x *SelectClustersRequest) String() string {
 func (*SelectClustersRequest) ProtoMessage() {}
 
 func (x *SelectClustersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[12]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1199,7 @@ func (x *SelectClustersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectClustersRequest.ProtoReflect.Descriptor instead.
 func (*SelectClustersRequest) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{12}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SelectClustersRequest) GetUser() *User {
@@ -1122,7 +1234,7 @@ type ClusterList struct {
 
 func (x *ClusterList) Reset() {
 	*x = ClusterList{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[13]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1246,7 @@ func (x *ClusterList) String() string {
 func (*ClusterList) ProtoMessage() {}
 
 func (x *ClusterList) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[13]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1259,7 @@ func (x *ClusterList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterList.ProtoReflect.Descriptor instead.
 func (*ClusterList) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{13}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClusterList) GetClusterIds() []string {
@@ -1173,7 +1285,7 @@ type SelectClustersResponse struct {
 
 func (x *SelectClustersResponse) Reset() {
 	*x = SelectClustersResponse{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[14]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1297,7 @@ func (x *SelectClustersResponse) String() string {
 func (*SelectClustersResponse) ProtoMessage() {}
 
 func (x *SelectClustersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[14]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1310,7 @@ func (x *SelectClustersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectClustersResponse.ProtoReflect.Descriptor instead.
 func (*SelectClustersResponse) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{14}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SelectClustersResponse) GetAnswer() isSelectClustersResponse_Answer {
@@ -1263,7 +1375,7 @@ type StorageBackend struct {
 
 func (x *StorageBackend) Reset() {
 	*x = StorageBackend{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[15]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1387,7 @@ func (x *StorageBackend) String() string {
 func (*StorageBackend) ProtoMessage() {}
 
 func (x *StorageBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[15]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1400,7 @@ func (x *StorageBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageBackend.ProtoReflect.Descriptor instead.
 func (*StorageBackend) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{15}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StorageBackend) GetId() string {
@@ -1341,7 +1453,7 @@ type SelectStorageRequest struct {
 
 func (x *SelectStorageRequest) Reset() {
 	*x = SelectStorageRequest{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[16]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1465,7 @@ func (x *SelectStorageRequest) String() string {
 func (*SelectStorageRequest) ProtoMessage() {}
 
 func (x *SelectStorageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[16]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1478,7 @@ func (x *SelectStorageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectStorageRequest.ProtoReflect.Descriptor instead.
 func (*SelectStorageRequest) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{16}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SelectStorageRequest) GetUser() *User {
@@ -1403,7 +1515,7 @@ type SelectedStorage struct {
 
 func (x *SelectedStorage) Reset() {
 	*x = SelectedStorage{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[17]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1527,7 @@ func (x *SelectedStorage) String() string {
 func (*SelectedStorage) ProtoMessage() {}
 
 func (x *SelectedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[17]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1540,7 @@ func (x *SelectedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectedStorage.ProtoReflect.Descriptor instead.
 func (*SelectedStorage) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{17}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SelectedStorage) GetBackendId() string {
@@ -1461,7 +1573,7 @@ type SelectStorageResponse struct {
 
 func (x *SelectStorageResponse) Reset() {
 	*x = SelectStorageResponse{}
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[18]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1585,7 @@ func (x *SelectStorageResponse) String() string {
 func (*SelectStorageResponse) ProtoMessage() {}
 
 func (x *SelectStorageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[18]
+	mi := &file_nagelfluh_selector_v1_selector_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1598,7 @@ func (x *SelectStorageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectStorageResponse.ProtoReflect.Descriptor instead.
 func (*SelectStorageResponse) Descriptor() ([]byte, []int) {
-	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{18}
+	return file_nagelfluh_selector_v1_selector_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SelectStorageResponse) GetAnswer() isSelectStorageResponse_Answer {
@@ -1607,7 +1719,7 @@ const file_nagelfluh_selector_v1_selector_proto_rawDesc = "" +
 	" \x01(\bR\tisDefault\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\x03\n" +
 	"\x14SelectClusterRequest\x12/\n" +
 	"\x04user\x18\x01 \x01(\v2\x1b.nagelfluh.selector.v1.UserR\x04user\x128\n" +
 	"\aproject\x18\x02 \x01(\v2\x1e.nagelfluh.selector.v1.ProjectR\aproject\x128\n" +
@@ -1616,7 +1728,15 @@ const file_nagelfluh_selector_v1_selector_proto_rawDesc = "" +
 	"\n" +
 	"candidates\x18\x05 \x03(\v2\x1e.nagelfluh.selector.v1.ClusterR\n" +
 	"candidates\x12\x17\n" +
-	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"A\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12I\n" +
+	"\n" +
+	"ineligible\x18\a \x01(\v2).nagelfluh.selector.v1.IneligibleClustersR\n" +
+	"ineligible\"Z\n" +
+	"\x12IneligibleClusters\x12D\n" +
+	"\bclusters\x18\x01 \x03(\v2(.nagelfluh.selector.v1.IneligibleClusterR\bclusters\"e\n" +
+	"\x11IneligibleCluster\x128\n" +
+	"\acluster\x18\x01 \x01(\v2\x1e.nagelfluh.selector.v1.ClusterR\acluster\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"A\n" +
 	"\bSelected\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
@@ -1689,7 +1809,7 @@ func file_nagelfluh_selector_v1_selector_proto_rawDescGZIP() []byte {
 }
 
 var file_nagelfluh_selector_v1_selector_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nagelfluh_selector_v1_selector_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nagelfluh_selector_v1_selector_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_nagelfluh_selector_v1_selector_proto_goTypes = []any{
 	(RefusalAction)(0),             // 0: nagelfluh.selector.v1.RefusalAction
 	(*User)(nil),                   // 1: nagelfluh.selector.v1.User
@@ -1700,69 +1820,74 @@ var file_nagelfluh_selector_v1_selector_proto_goTypes = []any{
 	(*Capacity)(nil),               // 6: nagelfluh.selector.v1.Capacity
 	(*Cluster)(nil),                // 7: nagelfluh.selector.v1.Cluster
 	(*SelectClusterRequest)(nil),   // 8: nagelfluh.selector.v1.SelectClusterRequest
-	(*Selected)(nil),               // 9: nagelfluh.selector.v1.Selected
-	(*Abstained)(nil),              // 10: nagelfluh.selector.v1.Abstained
-	(*Refused)(nil),                // 11: nagelfluh.selector.v1.Refused
-	(*SelectClusterResponse)(nil),  // 12: nagelfluh.selector.v1.SelectClusterResponse
-	(*SelectClustersRequest)(nil),  // 13: nagelfluh.selector.v1.SelectClustersRequest
-	(*ClusterList)(nil),            // 14: nagelfluh.selector.v1.ClusterList
-	(*SelectClustersResponse)(nil), // 15: nagelfluh.selector.v1.SelectClustersResponse
-	(*StorageBackend)(nil),         // 16: nagelfluh.selector.v1.StorageBackend
-	(*SelectStorageRequest)(nil),   // 17: nagelfluh.selector.v1.SelectStorageRequest
-	(*SelectedStorage)(nil),        // 18: nagelfluh.selector.v1.SelectedStorage
-	(*SelectStorageResponse)(nil),  // 19: nagelfluh.selector.v1.SelectStorageResponse
-	nil,                            // 20: nagelfluh.selector.v1.Project.LabelsEntry
-	nil,                            // 21: nagelfluh.selector.v1.Process.LabelsEntry
-	nil,                            // 22: nagelfluh.selector.v1.Version.ResourceRequestsEntry
-	nil,                            // 23: nagelfluh.selector.v1.Version.ResourceLimitsEntry
-	nil,                            // 24: nagelfluh.selector.v1.Version.NodeSelectorEntry
-	nil,                            // 25: nagelfluh.selector.v1.Version.LabelsEntry
-	nil,                            // 26: nagelfluh.selector.v1.Cluster.LabelsEntry
-	nil,                            // 27: nagelfluh.selector.v1.StorageBackend.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
+	(*IneligibleClusters)(nil),     // 9: nagelfluh.selector.v1.IneligibleClusters
+	(*IneligibleCluster)(nil),      // 10: nagelfluh.selector.v1.IneligibleCluster
+	(*Selected)(nil),               // 11: nagelfluh.selector.v1.Selected
+	(*Abstained)(nil),              // 12: nagelfluh.selector.v1.Abstained
+	(*Refused)(nil),                // 13: nagelfluh.selector.v1.Refused
+	(*SelectClusterResponse)(nil),  // 14: nagelfluh.selector.v1.SelectClusterResponse
+	(*SelectClustersRequest)(nil),  // 15: nagelfluh.selector.v1.SelectClustersRequest
+	(*ClusterList)(nil),            // 16: nagelfluh.selector.v1.ClusterList
+	(*SelectClustersResponse)(nil), // 17: nagelfluh.selector.v1.SelectClustersResponse
+	(*StorageBackend)(nil),         // 18: nagelfluh.selector.v1.StorageBackend
+	(*SelectStorageRequest)(nil),   // 19: nagelfluh.selector.v1.SelectStorageRequest
+	(*SelectedStorage)(nil),        // 20: nagelfluh.selector.v1.SelectedStorage
+	(*SelectStorageResponse)(nil),  // 21: nagelfluh.selector.v1.SelectStorageResponse
+	nil,                            // 22: nagelfluh.selector.v1.Project.LabelsEntry
+	nil,                            // 23: nagelfluh.selector.v1.Process.LabelsEntry
+	nil,                            // 24: nagelfluh.selector.v1.Version.ResourceRequestsEntry
+	nil,                            // 25: nagelfluh.selector.v1.Version.ResourceLimitsEntry
+	nil,                            // 26: nagelfluh.selector.v1.Version.NodeSelectorEntry
+	nil,                            // 27: nagelfluh.selector.v1.Version.LabelsEntry
+	nil,                            // 28: nagelfluh.selector.v1.Cluster.LabelsEntry
+	nil,                            // 29: nagelfluh.selector.v1.StorageBackend.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
 }
 var file_nagelfluh_selector_v1_selector_proto_depIdxs = []int32{
-	20, // 0: nagelfluh.selector.v1.Project.labels:type_name -> nagelfluh.selector.v1.Project.LabelsEntry
-	21, // 1: nagelfluh.selector.v1.Process.labels:type_name -> nagelfluh.selector.v1.Process.LabelsEntry
-	22, // 2: nagelfluh.selector.v1.Version.resource_requests:type_name -> nagelfluh.selector.v1.Version.ResourceRequestsEntry
-	23, // 3: nagelfluh.selector.v1.Version.resource_limits:type_name -> nagelfluh.selector.v1.Version.ResourceLimitsEntry
-	24, // 4: nagelfluh.selector.v1.Version.node_selector:type_name -> nagelfluh.selector.v1.Version.NodeSelectorEntry
-	25, // 5: nagelfluh.selector.v1.Version.labels:type_name -> nagelfluh.selector.v1.Version.LabelsEntry
-	28, // 6: nagelfluh.selector.v1.Capacity.observed_at:type_name -> google.protobuf.Timestamp
+	22, // 0: nagelfluh.selector.v1.Project.labels:type_name -> nagelfluh.selector.v1.Project.LabelsEntry
+	23, // 1: nagelfluh.selector.v1.Process.labels:type_name -> nagelfluh.selector.v1.Process.LabelsEntry
+	24, // 2: nagelfluh.selector.v1.Version.resource_requests:type_name -> nagelfluh.selector.v1.Version.ResourceRequestsEntry
+	25, // 3: nagelfluh.selector.v1.Version.resource_limits:type_name -> nagelfluh.selector.v1.Version.ResourceLimitsEntry
+	26, // 4: nagelfluh.selector.v1.Version.node_selector:type_name -> nagelfluh.selector.v1.Version.NodeSelectorEntry
+	27, // 5: nagelfluh.selector.v1.Version.labels:type_name -> nagelfluh.selector.v1.Version.LabelsEntry
+	30, // 6: nagelfluh.selector.v1.Capacity.observed_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: nagelfluh.selector.v1.Capacity.resources:type_name -> nagelfluh.selector.v1.ResourceCapacity
-	26, // 8: nagelfluh.selector.v1.Cluster.labels:type_name -> nagelfluh.selector.v1.Cluster.LabelsEntry
+	28, // 8: nagelfluh.selector.v1.Cluster.labels:type_name -> nagelfluh.selector.v1.Cluster.LabelsEntry
 	6,  // 9: nagelfluh.selector.v1.Cluster.capacity:type_name -> nagelfluh.selector.v1.Capacity
 	1,  // 10: nagelfluh.selector.v1.SelectClusterRequest.user:type_name -> nagelfluh.selector.v1.User
 	2,  // 11: nagelfluh.selector.v1.SelectClusterRequest.project:type_name -> nagelfluh.selector.v1.Project
 	3,  // 12: nagelfluh.selector.v1.SelectClusterRequest.process:type_name -> nagelfluh.selector.v1.Process
 	4,  // 13: nagelfluh.selector.v1.SelectClusterRequest.version:type_name -> nagelfluh.selector.v1.Version
 	7,  // 14: nagelfluh.selector.v1.SelectClusterRequest.candidates:type_name -> nagelfluh.selector.v1.Cluster
-	0,  // 15: nagelfluh.selector.v1.Refused.action:type_name -> nagelfluh.selector.v1.RefusalAction
-	9,  // 16: nagelfluh.selector.v1.SelectClusterResponse.selected:type_name -> nagelfluh.selector.v1.Selected
-	10, // 17: nagelfluh.selector.v1.SelectClusterResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
-	11, // 18: nagelfluh.selector.v1.SelectClusterResponse.refused:type_name -> nagelfluh.selector.v1.Refused
-	1,  // 19: nagelfluh.selector.v1.SelectClustersRequest.user:type_name -> nagelfluh.selector.v1.User
-	2,  // 20: nagelfluh.selector.v1.SelectClustersRequest.project:type_name -> nagelfluh.selector.v1.Project
-	7,  // 21: nagelfluh.selector.v1.SelectClustersRequest.candidates:type_name -> nagelfluh.selector.v1.Cluster
-	14, // 22: nagelfluh.selector.v1.SelectClustersResponse.clusters:type_name -> nagelfluh.selector.v1.ClusterList
-	10, // 23: nagelfluh.selector.v1.SelectClustersResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
-	27, // 24: nagelfluh.selector.v1.StorageBackend.labels:type_name -> nagelfluh.selector.v1.StorageBackend.LabelsEntry
-	1,  // 25: nagelfluh.selector.v1.SelectStorageRequest.user:type_name -> nagelfluh.selector.v1.User
-	2,  // 26: nagelfluh.selector.v1.SelectStorageRequest.project:type_name -> nagelfluh.selector.v1.Project
-	16, // 27: nagelfluh.selector.v1.SelectStorageRequest.backends:type_name -> nagelfluh.selector.v1.StorageBackend
-	18, // 28: nagelfluh.selector.v1.SelectStorageResponse.selected:type_name -> nagelfluh.selector.v1.SelectedStorage
-	10, // 29: nagelfluh.selector.v1.SelectStorageResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
-	8,  // 30: nagelfluh.selector.v1.SelectorService.SelectCluster:input_type -> nagelfluh.selector.v1.SelectClusterRequest
-	13, // 31: nagelfluh.selector.v1.SelectorService.SelectClusters:input_type -> nagelfluh.selector.v1.SelectClustersRequest
-	17, // 32: nagelfluh.selector.v1.SelectorService.SelectStorage:input_type -> nagelfluh.selector.v1.SelectStorageRequest
-	12, // 33: nagelfluh.selector.v1.SelectorService.SelectCluster:output_type -> nagelfluh.selector.v1.SelectClusterResponse
-	15, // 34: nagelfluh.selector.v1.SelectorService.SelectClusters:output_type -> nagelfluh.selector.v1.SelectClustersResponse
-	19, // 35: nagelfluh.selector.v1.SelectorService.SelectStorage:output_type -> nagelfluh.selector.v1.SelectStorageResponse
-	33, // [33:36] is the sub-list for method output_type
-	30, // [30:33] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	9,  // 15: nagelfluh.selector.v1.SelectClusterRequest.ineligible:type_name -> nagelfluh.selector.v1.IneligibleClusters
+	10, // 16: nagelfluh.selector.v1.IneligibleClusters.clusters:type_name -> nagelfluh.selector.v1.IneligibleCluster
+	7,  // 17: nagelfluh.selector.v1.IneligibleCluster.cluster:type_name -> nagelfluh.selector.v1.Cluster
+	0,  // 18: nagelfluh.selector.v1.Refused.action:type_name -> nagelfluh.selector.v1.RefusalAction
+	11, // 19: nagelfluh.selector.v1.SelectClusterResponse.selected:type_name -> nagelfluh.selector.v1.Selected
+	12, // 20: nagelfluh.selector.v1.SelectClusterResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
+	13, // 21: nagelfluh.selector.v1.SelectClusterResponse.refused:type_name -> nagelfluh.selector.v1.Refused
+	1,  // 22: nagelfluh.selector.v1.SelectClustersRequest.user:type_name -> nagelfluh.selector.v1.User
+	2,  // 23: nagelfluh.selector.v1.SelectClustersRequest.project:type_name -> nagelfluh.selector.v1.Project
+	7,  // 24: nagelfluh.selector.v1.SelectClustersRequest.candidates:type_name -> nagelfluh.selector.v1.Cluster
+	16, // 25: nagelfluh.selector.v1.SelectClustersResponse.clusters:type_name -> nagelfluh.selector.v1.ClusterList
+	12, // 26: nagelfluh.selector.v1.SelectClustersResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
+	29, // 27: nagelfluh.selector.v1.StorageBackend.labels:type_name -> nagelfluh.selector.v1.StorageBackend.LabelsEntry
+	1,  // 28: nagelfluh.selector.v1.SelectStorageRequest.user:type_name -> nagelfluh.selector.v1.User
+	2,  // 29: nagelfluh.selector.v1.SelectStorageRequest.project:type_name -> nagelfluh.selector.v1.Project
+	18, // 30: nagelfluh.selector.v1.SelectStorageRequest.backends:type_name -> nagelfluh.selector.v1.StorageBackend
+	20, // 31: nagelfluh.selector.v1.SelectStorageResponse.selected:type_name -> nagelfluh.selector.v1.SelectedStorage
+	12, // 32: nagelfluh.selector.v1.SelectStorageResponse.abstained:type_name -> nagelfluh.selector.v1.Abstained
+	8,  // 33: nagelfluh.selector.v1.SelectorService.SelectCluster:input_type -> nagelfluh.selector.v1.SelectClusterRequest
+	15, // 34: nagelfluh.selector.v1.SelectorService.SelectClusters:input_type -> nagelfluh.selector.v1.SelectClustersRequest
+	19, // 35: nagelfluh.selector.v1.SelectorService.SelectStorage:input_type -> nagelfluh.selector.v1.SelectStorageRequest
+	14, // 36: nagelfluh.selector.v1.SelectorService.SelectCluster:output_type -> nagelfluh.selector.v1.SelectClusterResponse
+	17, // 37: nagelfluh.selector.v1.SelectorService.SelectClusters:output_type -> nagelfluh.selector.v1.SelectClustersResponse
+	21, // 38: nagelfluh.selector.v1.SelectorService.SelectStorage:output_type -> nagelfluh.selector.v1.SelectStorageResponse
+	36, // [36:39] is the sub-list for method output_type
+	33, // [33:36] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_nagelfluh_selector_v1_selector_proto_init() }
@@ -1770,16 +1895,16 @@ func file_nagelfluh_selector_v1_selector_proto_init() {
 	if File_nagelfluh_selector_v1_selector_proto != nil {
 		return
 	}
-	file_nagelfluh_selector_v1_selector_proto_msgTypes[11].OneofWrappers = []any{
+	file_nagelfluh_selector_v1_selector_proto_msgTypes[13].OneofWrappers = []any{
 		(*SelectClusterResponse_Selected)(nil),
 		(*SelectClusterResponse_Abstained)(nil),
 		(*SelectClusterResponse_Refused)(nil),
 	}
-	file_nagelfluh_selector_v1_selector_proto_msgTypes[14].OneofWrappers = []any{
+	file_nagelfluh_selector_v1_selector_proto_msgTypes[16].OneofWrappers = []any{
 		(*SelectClustersResponse_Clusters)(nil),
 		(*SelectClustersResponse_Abstained)(nil),
 	}
-	file_nagelfluh_selector_v1_selector_proto_msgTypes[18].OneofWrappers = []any{
+	file_nagelfluh_selector_v1_selector_proto_msgTypes[20].OneofWrappers = []any{
 		(*SelectStorageResponse_Selected)(nil),
 		(*SelectStorageResponse_Abstained)(nil),
 	}
@@ -1789,7 +1914,7 @@ func file_nagelfluh_selector_v1_selector_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nagelfluh_selector_v1_selector_proto_rawDesc), len(file_nagelfluh_selector_v1_selector_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
