@@ -8,9 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/flowcontrol"
@@ -27,11 +25,12 @@ func (w *worker) client(ctx context.Context) (*kube.Client, error) {
 	if err == nil {
 		return c, nil
 	}
-	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err()
 	}
-	err = &noClient{err}
-	w.reach.note(err)
+	// Whatever it is, nothing was sent.
+	err = &unsent{err}
+	w.reach.doubt(err)
 	return nil, err
 }
 
@@ -62,7 +61,7 @@ func (w *worker) probe(ctx context.Context) error {
 	defer cancel()
 	c, err := w.d.o.Clients.Get(ctx, w.id)
 	if err != nil {
-		return &noClient{err}
+		return err
 	}
 	_, err = c.Probe().BatchV1().Jobs(namespaceOf(w.row(), w.d.o.DefaultNamespace)).List(ctx, metav1.ListOptions{
 		LabelSelector: job.Selector(w.d.o.Installation), Limit: 1,
@@ -101,7 +100,7 @@ func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (
 	}
 	failpoint.Hit("kube.create.before")
 	made := &batchv1.Job{}
-	err = api.Post().Throttle(always).MaxRetries(0).Timeout(timeout).
+	err = api.Post().UseProtobufAsDefault().Throttle(always).MaxRetries(0).Timeout(timeout).
 		Namespace(j.Namespace).Resource("jobs").
 		VersionedParams(&metav1.CreateOptions{}, scheme.ParameterCodec).
 		Body(j).Do(ctx).Into(made)
@@ -116,7 +115,7 @@ func (w *worker) get(ctx context.Context, namespace, name string) (found *batchv
 		found, err = c.Clientset.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
-	if apierrors.IsNotFound(err) {
+	if kube.Classify(err) == kube.NotFound {
 		return nil, nil
 	}
 	if err != nil {
@@ -146,14 +145,9 @@ func (w *worker) podsOf(ctx context.Context, namespace, attemptID string) (pods 
 }
 
 // eventsOf reads what the cluster says of a Job.
-func (w *worker) eventsOf(ctx context.Context, namespace string, uid types.UID) (events []corev1.Event, err error) {
+func (w *worker) eventsOf(ctx context.Context, uid types.UID) (events []corev1.Event, err error) {
 	err = w.call(ctx, "list-events", func(ctx context.Context, c *kube.Client) error {
-		list, err := c.Clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(uid)).String(), Limit: 100,
-		})
-		if err == nil {
-			events = list.Items
-		}
+		events, err = c.Events(ctx, uid)
 		return err
 	})
 	return events, err
@@ -168,7 +162,7 @@ func (w *worker) remove(ctx context.Context, namespace, name string, uid types.U
 			Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
 		})
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if class := kube.Classify(err); class == kube.NotFound || class == kube.Conflict {
 		return nil
 	}
 	if err != nil {
@@ -192,7 +186,7 @@ func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (s
 			}
 			return err
 		})
-		if err != nil && statusOf(err) == 0 || unanswered(err) {
+		if class := kube.Classify(err); err != nil && class != kube.NotFound && class != kube.Permissions {
 			return false, fmt.Errorf("read the identity of the cluster: %w", err)
 		}
 	}
@@ -204,14 +198,7 @@ func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (s
 	return len(present) == 0, nil
 }
 
-var errNoNamespaces = errors.New("creating namespaces is not allowed by the operator's settings")
-
-// ensureNamespace creates the namespace when the operator lets us.
-func (w *worker) ensureNamespace(ctx context.Context, namespace string) error {
-	if w.d.o.EnsureNamespace == nil {
-		return &later{cause: errNoNamespaces}
-	}
-	return w.call(ctx, "ensure-namespace", func(ctx context.Context, c *kube.Client) error {
-		return w.d.o.EnsureNamespace(ctx, c, namespace)
-	})
+// ensureNamespace creates the job namespace if we may. No error does not mean that it is there.
+func (w *worker) ensureNamespace(ctx context.Context) error {
+	return w.call(ctx, "ensure-namespace", kube.EnsureNamespace)
 }

@@ -49,6 +49,9 @@ func (w *worker) create(ctx context.Context, a *attempt, row process.Attempt) (t
 			return after, nil
 		}
 	}
+	if left := a.notBefore.Sub(w.d.now()); left > 0 {
+		return left, nil
+	}
 	return w.send(ctx, a, row)
 }
 
@@ -131,10 +134,15 @@ func (w *worker) unmade(ctx context.Context, a *attempt, row process.Attempt, er
 		}
 		return w.occupied(ctx, a, row, found)
 	case noNamespace:
-		if err := w.ensureNamespace(ctx, row.Namespace); err != nil {
-			return 0, w.noNamespace(ctx, a, row, err)
+		if a.namespaced {
+			return 0, w.fail(ctx, a, row, reasonRefused, refusal(row.Namespace, w.row().Name, err)+
+				". Create the namespace, or name another one in the cluster's settings.")
 		}
-		return 0, fmt.Errorf("namespace %q was missing and has been made", row.Namespace)
+		if err := w.ensureNamespace(ctx); err != nil {
+			return 0, err
+		}
+		a.namespaced = true
+		return time.Millisecond, nil
 	case refused:
 		return 0, w.fail(ctx, a, row, reasonRefused, refusal(row.Namespace, w.row().Name, err))
 	}
@@ -150,6 +158,9 @@ func (w *worker) unmade(ctx context.Context, a *attempt, row process.Attempt, er
 		if _, err := w.say(ctx, a, row, code, "Trying again: "+refusal(row.Namespace, w.row().Name, err)); err != nil {
 			return 0, err
 		}
+	}
+	if after := patience(err); after > 0 {
+		a.notBefore = w.d.now().Add(after)
 	}
 	return 0, soon(err)
 }
@@ -194,7 +205,7 @@ func (w *worker) adopt(ctx context.Context, a *attempt, row process.Attempt, j *
 	a.sent = sentAnswered
 	w.learnLimit(a)
 	a.version, a.failures = nil, 0
-	if list, _ := w.objects(next); len(list) > 0 {
+	if w.seen(next) != nil {
 		w.enqueue(next) // the watch was quicker
 	}
 	return nil
@@ -214,15 +225,6 @@ func (w *worker) fail(ctx context.Context, a *attempt, row process.Attempt, code
 		w.enqueue(next)
 	}
 	return err
-}
-
-func (w *worker) noNamespace(ctx context.Context, a *attempt, row process.Attempt, err error) error {
-	if unanswered(err) || errors.Is(err, errParked) || ctx.Err() != nil {
-		return err
-	}
-	return w.fail(ctx, a, row, reasonRefused, fmt.Sprintf(
-		"Namespace %q does not exist on cluster %q and could not be created: %v. Create it, or name another one in the cluster's settings.",
-		row.Namespace, w.row().Name, err))
 }
 
 func (w *worker) readVersion(ctx context.Context, a *attempt, row process.Attempt) error {

@@ -92,8 +92,6 @@ type Options struct {
 	DefaultNamespace string
 	// PullSecrets name Secrets in the job namespace that hold registry credentials.
 	PullSecrets []string
-	// EnsureNamespace creates the job namespace of a cluster that lacks it; nil: dispatch creates none.
-	EnsureNamespace func(ctx context.Context, c *kube.Client, namespace string) error
 
 	// Placings bounds the decisions under way at once; default 8.
 	Placings int

@@ -1,22 +1,15 @@
 package dispatch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 )
-
-// noClient says that the cluster could not even be called: its connection could not be made.
-type noClient struct{ cause error }
-
-func (e *noClient) Error() string { return e.cause.Error() }
-func (e *noClient) Unwrap() error { return e.cause }
 
 // unsent says that a request never left.
 type unsent struct{ cause error }
@@ -27,21 +20,15 @@ func (e *unsent) Unwrap() error { return e.cause }
 // unanswered says whether an error means that the cluster did not give a proper answer: it was not reached, or said no
 // more than that something is broken. A refusal is an answer.
 func unanswered(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errParked) {
+	if err == nil || errors.Is(err, errParked) {
 		return false
 	}
-	if code := statusOf(err); code != 0 {
-		return code >= http.StatusInternalServerError
+	switch class := kube.Classify(err); class {
+	case kube.Server, kube.NotKubernetes, kube.Credentials, kube.Other:
+		return true
+	default:
+		return class.Unreachable()
 	}
-	return true
-}
-
-// statusOf is the HTTP status of the API server's answer; 0: there was none.
-func statusOf(err error) int {
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return int(status.Status().Code)
-	}
-	return 0
 }
 
 // verdict is what a failed create request means.
@@ -57,32 +44,28 @@ const (
 
 // judge says what follows from the error of a create request.
 func judge(err error) verdict {
-	if left, no := (*unsent)(nil), (*noClient)(nil); errors.As(err, &left) || errors.As(err, &no) || errors.Is(err, errParked) {
+	if left := (*unsent)(nil); errors.As(err, &left) || errors.Is(err, errParked) || dialFailed(err) {
 		return notCreated
 	}
-	code := statusOf(err)
-	switch {
-	case code == 0 && dialFailed(err):
+	switch kube.Classify(err) {
+	case kube.DNS, kube.Denied, kube.Refused, kube.TLS, kube.Provider:
 		return notCreated
-	case code == 0, code >= http.StatusInternalServerError:
-		return maybeCreated
-	case apierrors.IsAlreadyExists(err):
-		return nameTaken
-	case code == http.StatusConflict, code == http.StatusTooManyRequests, code == http.StatusUnauthorized:
+	case kube.Conflict, kube.Throttled, kube.Credentials:
 		return notCreated // another request was quicker, there are too many, or the credentials are being renewed
-	case code == http.StatusNotFound:
+	case kube.Exists:
+		return nameTaken
+	case kube.NotFound:
 		return noNamespace
+	case kube.Permissions, kube.Invalid, kube.Gone:
+		return refused
 	}
-	return refused
+	return maybeCreated
 }
 
 // dialFailed says whether the connection was never made, so that nothing was sent.
 func dialFailed(err error) bool {
-	if utilnet.IsConnectionRefused(err) {
-		return true
-	}
-	op, dns := (*net.OpError)(nil), (*net.DNSError)(nil)
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
+	op := (*net.OpError)(nil)
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // patience returns how long the server asks to wait; 0: it does not say.

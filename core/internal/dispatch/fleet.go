@@ -21,8 +21,8 @@ type fleet struct {
 	// fresh are attempts whose decision is being stored by this process: no create request of theirs has left it.
 	fresh map[string]bool
 	// looks is what each cluster's health and capacity looked like, to tell when a waiting attempt may fit.
-	looks map[string]string
-	ending  sync.WaitGroup // workers that have been told to stop
+	looks  map[string]string
+	ending sync.WaitGroup // workers that have been told to stop
 }
 
 func newFleet(d *Dispatcher) *fleet {

@@ -30,77 +30,53 @@ const (
 	eventsAfter = 2 * time.Second
 	// lagging is when to look again at what the watch has not shown yet.
 	lagging = time.Second
+	// maxOthers bounds what is remembered of Jobs that are not ours to look after.
+	maxOthers = 10_000
 )
 
-// lastSeen is a Job as it was when the watch saw it go.
-type lastSeen struct{ job *batchv1.Job }
-
-// jobChanged is told of every Job that the watch adds or changes.
-func (w *worker) jobChanged(j *batchv1.Job) {
-	id := attemptOf(j)
-	if id == "" {
-		return
-	}
-	if !w.wake(id) {
+// changedOnCluster is told of every attempt whose Job or pods changed.
+func (w *worker) changedOnCluster(id string) {
+	if id != "" && !w.wake(id) {
 		w.looks.Add(id) // to be met
 	}
 }
 
-// jobGone is told of every Job that has left, as it was last seen.
-func (w *worker) jobGone(j *batchv1.Job) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if a := w.attempts[attemptOf(j)]; a != nil && (a.row.JobUID == "" || a.row.JobUID == string(j.UID)) {
-		a.last = &lastSeen{j}
-	}
-}
-
-// objects returns what the watch shows of the attempt: Jobs that carry its label and its pods.
-func (w *worker) objects(row process.Attempt) (jobs []*batchv1.Job, pods []*corev1.Pod) {
-	jobs, pods, _ = w.view(row)
-	return jobs, pods
-}
-
-func (w *worker) view(row process.Attempt) (jobs []*batchv1.Job, pods []*corev1.Pod, synced bool) {
-	sp := w.watches.space(row.Namespace)
-	if sp == nil {
-		return nil, nil, false
-	}
-	jobs, jobsSynced := sp.jobs.of(row.ID)
-	pods, podsSynced := sp.pods.of(row.ID)
-	return jobs, pods, jobsSynced && podsSynced
-}
+// pods returns the attempt's pods as the watch shows them.
+func (w *worker) pods(row process.Attempt) []*corev1.Pod { return w.watch.PodsOf(row.ID) }
 
 // seen returns the attempt's Job as the watch shows it; nil: it does not. A Job of another UID is not the attempt's.
 func (w *worker) seen(row process.Attempt) *batchv1.Job {
-	jobs, _ := w.objects(row)
-	for _, j := range jobs {
-		if row.JobUID == string(j.UID) || row.JobUID == "" && j.Name == row.JobName && job.Owned(j.Labels, w.d.o.Installation, row.ID) {
-			return j
-		}
-	}
-	return nil
-}
-
-// lastJob returns the attempt's Job as it was when the watch saw it go; nil: it did not.
-func (w *worker) lastJob(a *attempt, uid string) *batchv1.Job {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if a.last == nil || string(a.last.job.UID) != uid {
+	j := w.watch.Job(row.Namespace, row.JobName)
+	if j == nil || row.JobUID != "" && row.JobUID != string(j.UID) || !job.Owned(j.Labels, w.d.o.Installation, row.ID) {
 		return nil
 	}
-	return a.last.job
+	return j
+}
+
+// synced says whether absence from the watch means anything.
+func (w *worker) synced(row process.Attempt) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.watches(row.Namespace) || w.watch.Synced()
+}
+
+// trusted says whether what the watch shows of the attempt can be relied upon; a doubt holds for one look.
+func (w *worker) trusted(a *attempt, row process.Attempt) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	suspect := a.suspect
+	a.suspect = false
+	return !suspect && w.watches(row.Namespace)
 }
 
 // observe brings the row to what the cluster shows.
 func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
-	_, pods, synced := w.view(row)
-	if !synced {
+	if !w.synced(row) {
 		return 0, nil // the first full list wakes everyone
 	}
-	j, again := w.seen(row), time.Duration(0)
-	if j == nil {
-		if last := w.lastJob(a, row.JobUID); last != nil {
+	j, pods, again := w.seen(row), w.pods(row), time.Duration(0)
+	if trusted := w.trusted(a, row); j == nil || !trusted {
+		if last := w.watch.Removed(uidOf(row)); last != nil {
 			if f := evidence.Read(evidence.Input{Job: last, Pods: pods, Attempt: row}); f.State.Terminal() {
 				_, err := w.found(ctx, a, row, f)
 				return 0, err
@@ -116,7 +92,10 @@ func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (
 		if pods, err = w.podsOf(ctx, row.Namespace, row.ID); err != nil {
 			return 0, err
 		}
-		j, again = live, lagging
+		j = live
+		if again = lagging; !trusted {
+			again = w.d.o.Resync
+		}
 	}
 	w.d.o.Logs.Ensure(row, pods)
 
@@ -159,7 +138,7 @@ func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *b
 		return evidence.Read(in), nil
 	case f.NeedsEvents && row.JobAt != nil && w.d.now().Sub(*row.JobAt) >= eventsAfter:
 		if w.d.now().Sub(a.eventsAt) >= w.d.o.Resync/2 {
-			events, err := w.eventsOf(ctx, row.Namespace, j.UID)
+			events, err := w.eventsOf(ctx, j.UID)
 			if err != nil && (errors.Is(err, errParked) || unanswered(err)) {
 				return f, err
 			}
@@ -296,19 +275,42 @@ func sooner(a, b time.Duration) time.Duration {
 // meet looks at a Job that carries our label and belongs to no attempt in memory: one that ended before the start, one
 // that landed after it had been given up, or one that nobody knows.
 func (w *worker) meet(ctx context.Context, id string) error {
-	row, err := w.d.o.Store.Attempt(ctx, id)
-	if err == nil && row.ClusterID == w.id {
-		w.admit(row)
+	w.mu.Lock()
+	other := w.others[id]
+	w.mu.Unlock()
+	if other {
 		return nil
 	}
-	if err == nil || !errors.Is(err, process.ErrNotFound) {
-		return err // another cluster entry that leads to the same cluster, or none
-	}
-	for _, j := range w.watches.jobsOf(id) {
-		if err := w.orphan(ctx, j, "it carries the label of this installation, but no attempt that is known here"); err != nil {
-			return err
+	var jobs []*batchv1.Job
+	for _, j := range w.watch.Jobs() {
+		if j.Labels[job.LabelAttempt] == id {
+			jobs = append(jobs, j)
 		}
 	}
+	if len(jobs) == 0 {
+		return nil // a pod's last breath
+	}
+	row, err := w.d.o.Store.Attempt(ctx, id)
+	switch {
+	case err == nil && row.ClusterID == w.id:
+		w.admit(row)
+		return nil
+	case err != nil && !errors.Is(err, process.ErrNotFound):
+		return fmt.Errorf("read attempt %s: %w", id, err)
+	case err != nil:
+		for _, j := range jobs {
+			if err := w.orphan(ctx, j, "it carries the label of this installation, but no attempt that is known here"); err != nil {
+				return err
+			}
+		}
+	}
+	// An orphan, or a Job of another entry that leads to the same cluster.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.others) >= maxOthers {
+		clear(w.others)
+	}
+	w.others[id] = true
 	return nil
 }
 

@@ -11,8 +11,6 @@ const (
 	probeTimeout = 5 * time.Second
 	probeFirst   = 500 * time.Millisecond
 	probeMost    = 10 * time.Second
-	// reopenAfter is how long an outage must have lasted for the watches to be opened anew.
-	reopenAfter = 3 * time.Second
 )
 
 // reach knows whether the cluster answers. One call that goes wrong says little: it may be a slow webhook. So it makes
@@ -34,7 +32,7 @@ func newReach(w *worker) *reach { return &reach{w: w} }
 
 // wait ends when the probe has; the context must have ended before.
 func (r *reach) wait() {
-	r.mu.Lock() // after this nobody starts a probe that has not seen the context end
+	r.mu.Lock()   // after this nobody starts a probe that has not seen the context end
 	r.mu.Unlock() //nolint:staticcheck // see above
 	r.wg.Wait()
 }
@@ -46,20 +44,17 @@ func (r *reach) note(err error) {
 	}
 }
 
-// check makes sure, when nothing else is under way, that the cluster still answers.
-func (r *reach) check() { r.doubt(nil) }
-
 func (r *reach) doubt(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil && r.since.IsZero() {
+	if r.since.IsZero() {
 		r.since, r.cause = r.w.d.now(), err
 	}
-	if r.probing || r.w.watches.ctx.Err() != nil {
+	if r.probing || r.w.ctx.Err() != nil {
 		return
 	}
 	r.probing = true
-	r.wg.Go(func() { r.probe(r.w.watches.ctx) })
+	r.wg.Go(func() { r.probe(r.w.ctx) })
 }
 
 // probe asks until there is an answer.
@@ -115,9 +110,6 @@ func (r *reach) open() {
 	}
 	outage := r.w.d.now().Sub(since)
 	r.w.log.Info("the cluster answers again", "after", outage.Round(time.Millisecond))
-	if outage >= reopenAfter {
-		r.w.watches.reopen()
-	}
 	r.w.wakeAll()
 }
 

@@ -31,27 +31,30 @@ func (noLogs) Finish(context.Context, process.Attempt, []*corev1.Pod) error { re
 
 // retire clears up after an attempt that has ended: its logs are stored, then its Job is kept for a while and deleted.
 func (w *worker) retire(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
-	_, pods, synced := w.view(row)
+	synced := w.synced(row)
 	if row.JobUID == "" {
 		return w.retireJobless(ctx, row, synced)
 	}
 	if !a.finished && !row.LogsStored {
-		w.d.o.Logs.Ensure(row, pods)
+		w.d.o.Logs.Ensure(row, w.pods(row))
 		w.logs.Add(row.ID)
 		a.finished = true
 	}
 	if !synced {
 		return 0, nil // the first full list wakes everyone
 	}
-	j := w.seen(row)
 	if !row.LogsStored {
 		return 0, nil // that they are stored wakes the attempt
 	}
-	if j == nil {
+	w.mu.Lock()
+	watched := w.watches(row.Namespace)
+	w.mu.Unlock()
+	j := w.seen(row)
+	if watched && j == nil {
 		w.forget(row.ID)
 		return 0, nil
 	}
-	if w.d.o.Retention < 0 || j.DeletionTimestamp != nil {
+	if w.d.o.Retention < 0 || j != nil && j.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	if left := w.d.o.Retention - w.d.now().Sub(endOf(row)); left > 0 {
@@ -59,6 +62,10 @@ func (w *worker) retire(ctx context.Context, a *attempt, row process.Attempt) (t
 	}
 	if err := w.remove(ctx, row.Namespace, row.JobName, uidOf(row)); err != nil {
 		return 0, err
+	}
+	if !watched {
+		w.forget(row.ID) // its end will not be seen
+		return 0, nil
 	}
 	return w.d.o.Resync, nil
 }

@@ -123,11 +123,9 @@ type stop struct {
 // stopJob deletes the Job and its pods and says how far that is. A Job that has ended is not deleted: what it came to
 // is the truth, whoever was quicker.
 func (w *worker) stopJob(ctx context.Context, a *attempt, row process.Attempt) (stop, error) {
-	_, pods := w.objects(row)
-	j := w.seen(row)
-	if j == nil {
-		j = w.lastJob(a, row.JobUID)
-		if j != nil {
+	j, pods := w.seen(row), w.pods(row)
+	if trusted := w.trusted(a, row); j == nil || !trusted {
+		if j = w.watch.Removed(uidOf(row)); j != nil {
 			if f := evidence.Read(evidence.Input{Job: j, Pods: pods, Attempt: row}); f.State.Terminal() {
 				return stop{truth: &f}, nil
 			}

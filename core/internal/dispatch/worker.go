@@ -13,6 +13,8 @@ import (
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/job"
+	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
 
@@ -33,22 +35,28 @@ type worker struct {
 	looks   queue
 	logs    queue // attempts that have ended and whose logs are to be stored
 	reach   *reach
-	watches *watches
+	watch   *kube.Watch
+	ctx     context.Context // ends with the worker
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
 	mu       sync.Mutex
 	cluster  cluster.Cluster // as last read
 	attempts map[string]*attempt
-	orphans  map[string]bool // UIDs that have been reported
+	orphans  map[string]bool   // UIDs of Jobs that have been reported
+	others   map[string]bool   // attempts of Jobs here that are not this entry's
+	behind   map[string]string // of attempts that the last audit saw differ: the version that the watch showed
 }
 
 // attempt is what a worker knows of one attempt. Fields below the line belong to whoever is busy with it.
 type attempt struct {
 	row   process.Attempt // the newest revision seen
 	busy  bool
-	again bool      // something came up while busy
-	last  *lastSeen // the Job as the watch saw it go; nil: it did not
+	again bool // something came up while busy
+	// suspect: what the watch shows of the attempt is not to be trusted.
+	suspect bool
+	// notBefore is the moment until which the API server asked for patience.
+	notBefore time.Time
 
 	// ————
 	version    *process.Version // read when needed, dropped when the Job exists
@@ -56,6 +64,7 @@ type attempt struct {
 	limitKnown bool
 	sent       sending
 	failures   int       // of create requests in a row
+	namespaced bool      // the namespace was missing and has been asked for
 	asked      time.Time // when the deletion was last asked for, in this process
 	reasonAt   time.Time // when a finding was last stored
 	events     []corev1.Event
@@ -82,14 +91,26 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 		logs:     newQueue(d),
 		attempts: map[string]*attempt{},
 		orphans:  map[string]bool{},
+		others:   map[string]bool{},
+		ctx:      ctx,
 	}
 	w.reach = newReach(w)
-	w.watches = newWatches(ctx, w)
+	w.watch = kube.NewWatch(kube.WatchOptions{
+		ClusterID: c.ID, Selector: job.Selector(d.o.Installation), Logger: w.log,
+		Client:  func(ctx context.Context) (*kube.Client, error) { return d.o.Clients.Get(ctx, c.ID) },
+		Changed: w.changedOnCluster,
+		Synced:  w.wakeAll,
+		Reachable: func(ok bool, err error) {
+			if !ok {
+				w.reach.doubt(err)
+			}
+		},
+	})
+	w.wg.Go(func() { w.watch.Run(ctx) })
 	w.wg.Go(func() { w.serve(ctx, w.creates, d.o.Creates, w.step) })
 	w.wg.Go(func() { w.serve(ctx, w.looks, d.o.Looks, w.step) })
 	w.wg.Go(func() { w.serve(ctx, w.logs, d.o.Finishes, w.storeLogs) })
 	w.wg.Go(func() { w.resync(ctx) })
-	w.watches.want(namespaceOf(c, d.o.DefaultNamespace))
 	return w
 }
 
@@ -113,17 +134,21 @@ func (w *worker) stop() {
 	w.creates.ShutDown()
 	w.looks.ShutDown()
 	w.logs.ShutDown()
-	w.watches.wait()
-	w.reach.wait()
 	w.wg.Wait()
+	w.reach.wait()
 }
 
 // changed takes over the cluster's row.
 func (w *worker) changed(c cluster.Cluster) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.cluster = c
-	w.mu.Unlock()
-	w.watches.want(namespaceOf(c, w.d.o.DefaultNamespace))
+}
+
+// watches says whether the watch covers the namespace; w.mu is held. It follows the cluster's settings, and an attempt
+// stays in the namespace that it was placed in.
+func (w *worker) watches(namespace string) bool {
+	return namespace == namespaceOf(w.cluster, w.d.o.DefaultNamespace)
 }
 
 func (w *worker) row() cluster.Cluster {
@@ -302,7 +327,6 @@ func (w *worker) take(row process.Attempt, v *process.Version) {
 	}
 	w.mu.Unlock()
 	w.d.fleet.expected(row.ID)
-	w.watches.want(row.Namespace)
 	w.wake(row.ID)
 }
 
@@ -331,7 +355,6 @@ func (w *worker) admit(row process.Attempt) {
 		a.row = row
 	}
 	w.mu.Unlock()
-	w.watches.want(row.Namespace)
 	w.wake(row.ID)
 }
 
@@ -370,10 +393,12 @@ func (w *worker) resync(ctx context.Context) {
 		for _, row := range pending {
 			w.admit(row)
 		}
-		w.wakeAll()
 		if len(live) > 0 {
-			w.reach.check()
+			if err := w.audit(ctx); err != nil {
+				w.log.Debug("cannot compare the watch with a list", "error", err)
+			}
 		}
+		w.wakeAll()
 		select {
 		case <-ctx.Done():
 			return
