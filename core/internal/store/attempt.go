@@ -175,6 +175,22 @@ func (db *DB) LiveCounts(ctx context.Context) (map[string]int32, error) {
 	return counts, err
 }
 
+// LiveStates returns the number of attempts that have not ended, by state, those without a cluster included. States
+// without any are absent.
+func (db *DB) LiveStates(ctx context.Context) (map[process.State]int64, error) {
+	var rows []struct {
+		State string
+		N     int64
+	}
+	err := db.ro.NewSelect().Table("attempts").Column("state").ColumnExpr("count(*) AS n").Where("ended_at IS NULL").
+		Group("state").Scan(ctx, &rows)
+	counts := make(map[process.State]int64, len(rows))
+	for _, r := range rows {
+		counts[process.State(r.State)] = r.N
+	}
+	return counts, err
+}
+
 func (db *DB) attempts(ctx context.Context, where func(*bun.SelectQuery)) ([]process.Attempt, error) {
 	var rows []attemptModel
 	q := db.ro.NewSelect().Model(&rows)

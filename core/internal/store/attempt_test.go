@@ -371,6 +371,11 @@ func TestWorkLists(t *testing.T) {
 		if got := must(db.LiveCounts(ctx))(t); !reflect.DeepEqual(got, map[string]int32{cluster.DefaultID: 4}) {
 			t.Error("counts:", got)
 		}
+		if got := must(db.LiveStates(ctx))(t); !reflect.DeepEqual(got, map[process.State]int64{
+			process.Placing: 5, process.Creating: 1, process.Queued: 1, process.Running: 1, process.Cancelling: 1,
+		}) {
+			t.Error("states:", got)
+		}
 		if got := ids(db.Attempts(ctx, vs[2].ID)); got != "2" {
 			t.Error("attempts:", got)
 		}

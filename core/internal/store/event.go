@@ -72,6 +72,25 @@ func (db *DB) Events(ctx context.Context, f EventFilter) ([]event.Event, error) 
 	return all, nil
 }
 
+// News returns up to n events of the kinds after a sequence number, in their order.
+func (db *DB) News(ctx context.Context, after int64, kinds []event.Kind, n int) ([]event.Event, error) {
+	return db.Events(ctx, EventFilter{After: after, Kinds: kinds, Limit: n})
+}
+
+// Report appends events that belong to no change of a row. Their numbers are given here, and the time and the actor
+// when they are open.
+func (db *DB) Report(ctx context.Context, events ...event.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return db.write(ctx, "report", func(t *tx) error {
+		for _, e := range events {
+			t.emit(ctx, e)
+		}
+		return nil
+	})
+}
+
 // LastSeq returns the sequence number of the newest event; 0: there is none.
 func (db *DB) LastSeq(ctx context.Context) (int64, error) {
 	var n int64

@@ -96,6 +96,9 @@ func TestEventFilters(t *testing.T) {
 		ctx := t.Context()
 		vs := submit(t, db, "p", 3)
 		place(t, db, vs[1].Attempt)
+		if es, err := db.News(ctx, 1, []event.Kind{event.Submitted}, 1); err != nil || len(es) != 1 || es[0].Seq != 2 {
+			t.Error(es, err)
+		}
 		for name, c := range map[string]struct {
 			f    EventFilter
 			want string
@@ -131,11 +134,35 @@ func TestHubWakesAfterCommit(t *testing.T) {
 			t.Error("woken without an event")
 		default:
 		}
-		submit(t, db, "p", 1)
-		select {
-		case <-woken:
-		default:
-			t.Error("not woken when Submit returned")
+		submitted := submit(t, db, "p", 1)[0]
+		<-woken
+		for name, write := range map[string]func() error{
+			"submit": func() error {
+				_, _, err := db.Submit(t.Context(), projectID, []process.NewVersion{newVersion("p")})
+				return err
+			},
+			"report": func() error {
+				return db.Report(t.Context(), event.Event{Kind: event.Orphan, Message: "a Job of nobody"})
+			},
+			"attempt": func() error {
+				_, err := db.UpdateAttempt(t.Context(), submitted.Attempt.ID, func(a *process.Attempt) ([]event.Event, error) {
+					a.Tries++
+					return nil, nil
+				})
+				return err
+			},
+		} {
+			if err := write(); err != nil {
+				t.Error(name, err)
+			}
+			select {
+			case <-woken:
+			default:
+				t.Error("not woken when it returned:", name)
+			}
+		}
+		if es := must(db.Events(t.Context(), EventFilter{Kinds: []event.Kind{event.Orphan}}))(t); len(es) != 1 || es[0].Actor != "system" || es[0].At.IsZero() {
+			t.Errorf("%+v", es)
 		}
 	})
 }

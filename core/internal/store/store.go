@@ -80,7 +80,8 @@ func (db *DB) Close() error {
 	return first
 }
 
-// Hub is woken after each commit that appended events.
+// Hub is woken after each commit that appended events or changed an attempt. Only the writes of this server wake it:
+// beside another server, read from time to time unwoken.
 func (db *DB) Hub() *event.Hub { return &db.hub }
 
 // Ping says whether the database answers.
@@ -99,20 +100,20 @@ func (db *DB) MigrationStatus(ctx context.Context) ([]migrations.State, error) {
 // write runs f in a transaction, between the failpoints of the operation, and wakes the readers of events.
 func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 	failpoint.Hit("store." + op + ".before")
-	appended := false
+	news := false
 	err := db.writer.write(ctx, func(t *tx) error {
-		appended = false // f may run again
+		news = false // f may run again
 		if err := f(t); err != nil {
 			return err
 		}
-		appended = len(t.events) > 0
+		news = t.news || len(t.events) > 0
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	failpoint.Hit("store." + op + ".after")
-	if appended {
+	if news {
 		db.hub.Wake()
 	}
 	return nil
@@ -124,6 +125,8 @@ type tx struct {
 	db *DB
 	// events are appended at the very end, because their numbers hold up all other writers until the commit.
 	events []event.Event
+	// news says that there is something to wake for without an event.
+	news bool
 }
 
 // rowLocks says whether a row that is read in order to write it must be locked. SQLite has one writer and needs none.

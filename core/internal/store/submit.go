@@ -25,6 +25,9 @@ func (e *KeyReusedError) Error() string {
 	return fmt.Sprintf("%v: key %q", process.ErrKeyReused, e.Key)
 }
 
+// Item is the index of the item, for those who do not import this package.
+func (e *KeyReusedError) Item() int { return e.Index }
+
 // Unwrap makes errors.Is find process.ErrKeyReused.
 func (e *KeyReusedError) Unwrap() error { return process.ErrKeyReused }
 

@@ -117,7 +117,7 @@ func TestIdempotency(t *testing.T) {
 		} {
 			_, _, err := db.Submit(ctx, projectID, in)
 			var reused *KeyReusedError
-			if !errors.Is(err, process.ErrKeyReused) || !errors.As(err, &reused) || reused.Index != 1 || reused.Key != in[1].IdempotencyKey || !strings.Contains(err.Error(), reused.Key) {
+			if !errors.Is(err, process.ErrKeyReused) || !errors.As(err, &reused) || reused.Item() != 1 || reused.Key != in[1].IdempotencyKey || !strings.Contains(err.Error(), reused.Key) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -247,6 +247,12 @@ func TestPages(t *testing.T) {
 			}
 		}
 		if _, err := db.Version(ctx, "none"); !errors.Is(err, process.ErrNotFound) {
+			t.Error(err)
+		}
+		if p := must(db.ProcessByName(ctx, projectID, "p"))(t); p.ID != ps[0].ID {
+			t.Errorf("%+v", p)
+		}
+		if _, err := db.ProcessByName(ctx, "none", "p"); !errors.Is(err, process.ErrNotFound) {
 			t.Error(err)
 		}
 		if _, err := db.Process(ctx, "none"); !errors.Is(err, process.ErrNotFound) {

@@ -83,6 +83,7 @@ func (t *tx) updateAttempt(ctx context.Context, id string, change Change) (_ pro
 	if err := t.storeAttempt(ctx, row, next); err != nil {
 		return process.Attempt{}, false, err
 	}
+	t.news = true
 	for _, e := range events {
 		e.ProjectID, e.ProcessID, e.VersionID, e.AttemptID = row.ProjectID, row.ProcessID, row.VersionID, row.ID
 		e.ClusterID, e.State = next.ClusterID, next.State

@@ -64,12 +64,21 @@ func (m versionModel) version() process.Version {
 	return v
 }
 
-// Process returns one process, or process.ErrNotFound.
+// Process returns one process by its id, or process.ErrNotFound.
 func (db *DB) Process(ctx context.Context, id string) (process.Process, error) {
+	return getProcess(ctx, db.ro.NewSelect().Where("p.id = ?", id), id)
+}
+
+// ProcessByName returns one process by its name in a project, or process.ErrNotFound.
+func (db *DB) ProcessByName(ctx context.Context, projectID, name string) (process.Process, error) {
+	return getProcess(ctx, db.ro.NewSelect().Where("p.project_id = ?", projectID).Where("p.name = ?", name), name)
+}
+
+func getProcess(ctx context.Context, q *bun.SelectQuery, what string) (process.Process, error) {
 	var m processModel
-	err := db.ro.NewSelect().Model(&m).Where("p.id = ?", id).Scan(ctx)
+	err := q.Model(&m).Scan(ctx)
 	if noRows(err) {
-		return process.Process{}, fmt.Errorf("process %s: %w", id, process.ErrNotFound)
+		return process.Process{}, fmt.Errorf("process %s: %w", what, process.ErrNotFound)
 	}
 	return m.process(), err
 }
