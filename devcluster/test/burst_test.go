@@ -2,7 +2,9 @@ package test
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -63,4 +65,41 @@ func TestBurst(t *testing.T) {
 	}
 	t.Logf("%d Jobs created in %s, done in %s", count, created.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	t.Logf("%d processes before, %d after", len(before), len(commands(t, "devcluster")))
+}
+
+// TestCrowd runs many pods at once, all of them followed.
+func TestCrowd(t *testing.T) {
+	var count int
+	if _, err := fmt.Sscan(os.Getenv("DEVCLUSTER_CROWD"), &count); err != nil {
+		t.Skip("skipped: set DEVCLUSTER_CROWD=200 to run it")
+	}
+	clusters, _ := up(t, t.TempDir(), "--name", "a")
+	c := clusters["a"]
+	began := time.Now()
+	var followers sync.WaitGroup
+	for i := range count {
+		name := fmt.Sprintf("pod-%d", i)
+		c.create(t, name, shell("for i in 1 2 3 4 5; do echo line $i; sleep 2; done"))
+		followers.Go(func() {
+			var got string
+			for got == "" && time.Since(began) < time.Minute {
+				stream, err := c.client.CoreV1().Pods("default").GetLogs(name, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
+				if err != nil {
+					time.Sleep(200 * time.Millisecond)
+					continue
+				}
+				text, _ := io.ReadAll(stream)
+				stream.Close()
+				got = string(text)
+			}
+			if got != "line 1\nline 2\nline 3\nline 4\nline 5\n" {
+				t.Errorf("%s: %q", name, got)
+			}
+		})
+	}
+	followers.Wait()
+	t.Logf("%d pods of 10 s followed to their ends in %s", count, time.Since(began).Round(time.Millisecond))
+	for _, line := range commands(t, "--dir "+filepath.Dir(filepath.Dir(c.Kubeconfig))+"/a") {
+		t.Log(line[:min(len(line), 60)])
+	}
 }

@@ -1,6 +1,6 @@
 // Package test tries the built binary: clusters, pods, logs, ends.
 //
-// It takes NAGELFLUH_DEVCLUSTER or ../../bin/devcluster, and skips without one
+// It takes the binary that NAGELFLUH_DEVCLUSTER names ("off": none) or ../../bin/devcluster, and skips without one
 // unless NAGELFLUH_REQUIRE_DEVCLUSTER=1.
 package test
 

@@ -13,8 +13,8 @@
 // NAGELFLUH_DEVCLUSTER_DIR names that DIR. Every test uses a namespace of its own.
 //
 // The binary is the one that NAGELFLUH_DEVCLUSTER names, else bin/devcluster in
-// this folder or one above. Without it tests are skipped and say so, unless
-// NAGELFLUH_REQUIRE_DEVCLUSTER=1: then they fail.
+// this folder or one above. Without it, or with NAGELFLUH_DEVCLUSTER=off, tests
+// are skipped and say so, unless NAGELFLUH_REQUIRE_DEVCLUSTER=1: then they fail.
 package cluster
 
 import (

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -54,5 +55,16 @@ func TestStartRunsJobs(t *testing.T) {
 	}
 	if _, err := client.BatchV1().Jobs(namespace).Get(ctx, "one", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the API server came back: %v", err)
+	}
+}
+
+func TestFindBinary(t *testing.T) {
+	t.Setenv(BinaryEnv, "off")
+	if path, err := findBinary(); !errors.Is(err, errNoBinary) {
+		t.Errorf("off: %q, %v; want %v", path, err, errNoBinary)
+	}
+	t.Setenv(BinaryEnv, "/no/such/file")
+	if path, err := findBinary(); err == nil || errors.Is(err, errNoBinary) {
+		t.Errorf("a wrong path: %q, %v; want an error that is no reason to skip", path, err)
 	}
 }

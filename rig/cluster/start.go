@@ -33,6 +33,9 @@ func Start(t testing.TB, options Options) []*Cluster {
 	return clusters
 }
 
+// off as the binary asks for quick tests only.
+const off = "off"
+
 // giveUp skips when clusters are a matter of taste, and fails otherwise.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
@@ -214,7 +217,11 @@ func launch(binary string, options Options) ([]*Cluster, func(), error) {
 }
 
 func findBinary() (string, error) {
-	if path := os.Getenv(BinaryEnv); path != "" {
+	path := os.Getenv(BinaryEnv)
+	if path == off {
+		return "", fmt.Errorf("%w (%s=%s)", errNoBinary, BinaryEnv, off)
+	}
+	if path != "" {
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("%s: %w", BinaryEnv, err)
 		}

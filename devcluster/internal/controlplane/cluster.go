@@ -24,6 +24,8 @@ const (
 const (
 	nodesGrace     = 5 * time.Second
 	componentGrace = 3 * time.Second
+	// It stops listening at once and then waits for watches that do not end.
+	apiGrace = time.Second
 )
 
 // Cluster is one running cluster. Its methods may be called concurrently.
@@ -209,10 +211,12 @@ func (c *Cluster) stop() {
 	}
 	c.mu.Unlock()
 	for i := len(running) - 1; i >= 0; i-- {
-		grace := componentGrace
-		if running[i].Name != Etcd && running[i].Name != APIServer &&
-			running[i].Name != Scheduler && running[i].Name != ControllerManager {
-			grace = nodesGrace
+		grace := nodesGrace
+		switch running[i].Name {
+		case APIServer:
+			grace = apiGrace
+		case Etcd, ControllerManager, Scheduler:
+			grace = componentGrace
 		}
 		running[i].Stop(grace)
 	}
@@ -245,7 +249,7 @@ func (c *Cluster) StopAPIServer() error {
 	if api == nil {
 		return fmt.Errorf("cluster %s has no API server to stop: it is %s", c.Spec.Name, c.Status().State)
 	}
-	api.Stop(componentGrace)
+	api.Stop(apiGrace)
 	c.set(APIStopped, "")
 	return nil
 }

@@ -30,7 +30,7 @@ type container struct {
 func newContainer(p *pod, spec *corev1.Container, init bool) *container {
 	c := &container{pod: p, spec: spec, init: init}
 	reason := "ContainerCreating"
-	if len(p.object.Spec.InitContainers) > 0 {
+	if len(p.spec.InitContainers) > 0 {
 		reason = "PodInitializing"
 	}
 	c.state.Waiting = &corev1.ContainerStateWaiting{Reason: reason}
@@ -146,7 +146,7 @@ func (c *container) runOnce() bool {
 		timer := time.AfterFunc(300*time.Millisecond, process.kill)
 		defer timer.Stop()
 	}
-	exitCode, signal := process.wait()
+	exitCode := process.wait()
 	c.pod.mu.Lock()
 	c.process = nil
 	c.pod.mu.Unlock()
@@ -161,7 +161,6 @@ func (c *container) runOnce() bool {
 	if c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && exitCode != 0 {
 		message = log.lastBytes(80, 2048)
 	}
-	_ = signal // the exit code says it, as container runtimes have it
 	c.terminated(exitCode, reason, message, started)
 	return true
 }
@@ -169,9 +168,16 @@ func (c *container) runOnce() bool {
 // prepare computes what to run. As long as something it needs is missing, the
 // container waits.
 func (c *container) prepare() (command, bool) {
-	if len(c.spec.Command)+len(c.spec.Args) == 0 {
-		c.wait("CreateContainerError", "no command specified: process nodes do not know the image's entry point; set command or args")
-		c.pod.event(corev1.EventTypeWarning, "Failed", "Error: no command specified")
+	refused := ""
+	switch {
+	case len(c.spec.Command)+len(c.spec.Args) == 0:
+		refused = "no command specified: process nodes do not know the image's entry point; set command or args"
+	case c.init && c.spec.RestartPolicy != nil:
+		refused = "process nodes run no sidecars (init containers with a restartPolicy); make it a container"
+	}
+	if refused != "" {
+		c.wait("CreateContainerError", refused)
+		c.pod.event(corev1.EventTypeWarning, "Failed", "Error: %s", refused)
 		<-c.pod.ctx.Done()
 		return command{}, false
 	}
@@ -204,7 +210,7 @@ func (c *container) build(env *variables) (command, bool) {
 		return command{}, false
 	}
 	argv := append(expandAll(c.spec.Command, env.values), expandAll(c.spec.Args, env.values)...)
-	hostname := c.pod.object.Spec.Hostname
+	hostname := c.pod.spec.Hostname
 	if hostname == "" {
 		hostname = c.pod.name
 	}
@@ -246,7 +252,7 @@ func (c *container) restartable() bool {
 	if c.pod.ctx.Err() != nil {
 		return false
 	}
-	switch c.pod.object.Spec.RestartPolicy {
+	switch c.pod.spec.RestartPolicy {
 	case corev1.RestartPolicyAlways:
 		return !c.init || !c.succeeded()
 	case corev1.RestartPolicyOnFailure:

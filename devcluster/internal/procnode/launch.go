@@ -79,7 +79,7 @@ func (l *launcher) start(c command, log *logFile) (*process, error) {
 
 // wait returns the exit code once the command and all of its group are gone and
 // the log is complete. A death by signal N is 128+N, as in a container.
-func (p *process) wait() (exitCode int32, signal syscall.Signal) {
+func (p *process) wait() int32 {
 	state, err := p.os.Wait()
 	// In a container everything ends with the first process.
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
@@ -93,13 +93,13 @@ func (p *process) wait() (exitCode int32, signal syscall.Signal) {
 	p.log.finish()
 	if err != nil {
 		logf("process %d: wait: %v", p.pid, err)
-		return 128, 0
+		return 128
 	}
 	status := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
-		return 128 + int32(status.Signal()), status.Signal()
+		return 128 + int32(status.Signal())
 	}
-	return int32(status.ExitStatus()), 0
+	return int32(status.ExitStatus())
 }
 
 // terminate asks the first process to end, as a container runtime does.

@@ -18,6 +18,9 @@ type pod struct {
 	namespace, name string
 	dir             string
 	started         metav1.Time
+	// spec is the first that was seen. What may change in it later, deadlines, is
+	// read from object.
+	spec *corev1.PodSpec
 
 	// ctx ends when the pod has to end: deletion, deadline, end of the node.
 	ctx    context.Context
@@ -44,7 +47,7 @@ func newPod(m *manager, object *corev1.Pod) *pod {
 	p := &pod{
 		m: m, uid: object.UID, namespace: object.Namespace, name: object.Name,
 		dir:     filepath.Join(m.dir, string(object.UID)),
-		started: metav1.Now(), ended: make(chan struct{}), object: object,
+		started: metav1.Now(), ended: make(chan struct{}), object: object, spec: &object.Spec,
 		transitions: map[corev1.PodConditionType]metav1.Time{},
 		statuses:    map[corev1.PodConditionType]corev1.ConditionStatus{},
 	}
@@ -124,7 +127,7 @@ func (p *pod) armDeadline() {
 }
 
 func (p *pod) gracePeriod() time.Duration {
-	if seconds := p.object.Spec.TerminationGracePeriodSeconds; seconds != nil {
+	if seconds := p.spec.TerminationGracePeriodSeconds; seconds != nil {
 		return time.Duration(*seconds) * time.Second
 	}
 	return 30 * time.Second
