@@ -31,7 +31,7 @@ const (
 
 // Migration is one file.
 type Migration struct {
-	ID         string // the file's name without ".up.sql"
+	Name       string // of the file, without ".up.sql"
 	Checksum   string // SHA-256 of the file, hex
 	statements []string
 }
@@ -60,7 +60,7 @@ func list(fsys fs.FS, d Dialect) ([]Migration, error) {
 		}
 		sum := sha256.Sum256(text)
 		all = append(all, Migration{
-			ID:         strings.TrimSuffix(e.Name(), ".up.sql"),
+			Name:       strings.TrimSuffix(e.Name(), ".up.sql"),
 			Checksum:   hex.EncodeToString(sum[:]),
 			statements: split(text),
 		})

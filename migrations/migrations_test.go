@@ -44,7 +44,7 @@ func TestUpAppliesWhatLacks(t *testing.T) {
 	db, ctx := openDB(t), context.Background()
 	one := sqlFiles(first, "-- a comment;\nCREATE TABLE a (x TEXT\n);\nINSERT INTO a VALUES ('1;2');\n")
 	two := sqlFiles(first, "-- a comment;\nCREATE TABLE a (x TEXT\n);\nINSERT INTO a VALUES ('1;2');\n", second, "CREATE TABLE b (x TEXT)")
-	if s, err := status(ctx, db, SQLite, two); err != nil || len(s) != 2 || s[0].AppliedAt != nil {
+	if s, err := status(ctx, db, SQLite, two); err != nil || len(s) != 2 || !s[0].AppliedAt.IsZero() {
 		t.Errorf("of an empty database: %+v %v", s, err)
 	}
 	for _, step := range []struct {
@@ -56,7 +56,7 @@ func TestUpAppliesWhatLacks(t *testing.T) {
 			t.Errorf("applied %v, want %v: %v", applied, step.want, err)
 		}
 	}
-	if s, err := status(ctx, db, SQLite, two); err != nil || len(s) != 2 || s[0].AppliedAt == nil || s[1].AppliedAt == nil || s[1].Drifted {
+	if s, err := status(ctx, db, SQLite, two); err != nil || len(s) != 2 || s[0].AppliedAt.IsZero() || s[1].AppliedAt.IsZero() || s[1].Drifted {
 		t.Errorf("%+v %v", s, err)
 	}
 
@@ -73,7 +73,7 @@ func TestUpAppliesWhatLacks(t *testing.T) {
 		if _, err := up(ctx, db, SQLite, changed); !errors.Is(err, ErrDrift) || !strings.Contains(err.Error(), first) {
 			t.Error(err)
 		}
-		if s, _ := status(ctx, db, SQLite, changed); len(s) != 3 || !s[0].Drifted || s[2].AppliedAt != nil {
+		if s, _ := status(ctx, db, SQLite, changed); len(s) != 3 || !s[0].Drifted || !s[2].AppliedAt.IsZero() {
 			t.Errorf("something was applied: %+v", s)
 		}
 	})
@@ -137,14 +137,14 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := func(all []Migration) (out []string) {
+	names := func(all []Migration) (out []string) {
 		for _, m := range all {
-			out = append(out, m.ID)
+			out = append(out, m.Name)
 		}
 		return out
 	}
-	if !slices.Equal(ids(lite), ids(pg)) {
-		t.Errorf("the folders differ: %v and %v", ids(lite), ids(pg))
+	if !slices.Equal(names(lite), names(pg)) {
+		t.Errorf("the folders differ: %v and %v", names(lite), names(pg))
 	}
 	if _, err := List("mysql"); err == nil {
 		t.Error("an unknown dialect")

@@ -21,11 +21,12 @@ var (
 
 // State is one migration and whether a database has it.
 type State struct {
-	ID        string
-	AppliedAt *time.Time // nil: not applied
-	// Drifted says that what was applied differs from the file. Unknown says that there is no such file.
-	Drifted bool
-	Unknown bool
+	Name      string    `json:"name"`
+	AppliedAt time.Time `json:"applied_at,omitzero"` // zero: not applied
+	// Drifted says that what was applied differs from the file.
+	Drifted bool `json:"drifted,omitempty"`
+	// Unknown says that there is no such file: the database is newer than the program.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // lockKey is the advisory lock of all migrations in PostgreSQL: the bytes "nagelflu".
@@ -33,12 +34,12 @@ const lockKey = 0x6e6167656c666c75
 
 // marks is the table that remembers what was applied.
 const marks = `CREATE TABLE IF NOT EXISTS schema_migrations (
-    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL PRIMARY KEY,
     checksum TEXT NOT NULL,
     applied_at BIGINT NOT NULL
 )`
 
-// Up applies what the database lacks and returns the ids of what this call applied, in order. Each migration and its
+// Up applies what the database lacks and returns the names of what this call applied, in order. Each migration and its
 // mark are one transaction, so a crash leaves none half done. Several programs may call Up at once: each migration is
 // applied by one of them while the others wait. A database that is newer than the program, or whose applied migrations
 // differ from the files, is refused before anything is changed.
@@ -74,10 +75,10 @@ func up(ctx context.Context, db *sql.DB, d Dialect, fsys fs.FS) ([]string, error
 			fresh, err = apply(ctx, conn, m)
 			return err
 		}); err != nil {
-			return applied, fmt.Errorf("migrations: %s: %w", m.ID, err)
+			return applied, fmt.Errorf("migrations: %s: %w", m.Name, err)
 		}
 		if fresh {
-			applied = append(applied, m.ID)
+			applied = append(applied, m.Name)
 		}
 	}
 	return applied, nil
@@ -138,7 +139,7 @@ func locked(ctx context.Context, conn *sql.Conn, d Dialect, f func() error) (err
 func apply(ctx context.Context, conn *sql.Conn, m Migration) (bool, error) {
 	// Another program may have applied it since the check.
 	var n int
-	if err := conn.QueryRowContext(ctx, `SELECT count(*) FROM schema_migrations WHERE id = '`+m.ID+`'`).Scan(&n); err != nil {
+	if err := conn.QueryRowContext(ctx, `SELECT count(*) FROM schema_migrations WHERE name = '`+m.Name+`'`).Scan(&n); err != nil {
 		return false, err
 	}
 	if n > 0 {
@@ -149,14 +150,14 @@ func apply(ctx context.Context, conn *sql.Conn, m Migration) (bool, error) {
 			return false, fmt.Errorf("statement %d: %w", i+1, err)
 		}
 	}
-	// Ids and checksums have a fixed alphabet, and placeholders differ between the dialects.
-	_, err := conn.ExecContext(ctx, fmt.Sprintf(`INSERT INTO schema_migrations (id, checksum, applied_at) VALUES ('%s', '%s', %d)`,
-		m.ID, m.Checksum, time.Now().UnixMicro()))
+	// Names and checksums have a fixed alphabet, and placeholders differ between the dialects.
+	_, err := conn.ExecContext(ctx, fmt.Sprintf(`INSERT INTO schema_migrations (name, checksum, applied_at) VALUES ('%s', '%s', %d)`,
+		m.Name, m.Checksum, time.Now().UnixMicro()))
 	return err == nil, err
 }
 
 type mark struct {
-	id, checksum string
+	name, checksum string
 	at           time.Time
 }
 
@@ -165,7 +166,7 @@ type querier interface {
 }
 
 func readMarks(ctx context.Context, q querier) ([]mark, error) {
-	rows, err := q.QueryContext(ctx, `SELECT id, checksum, applied_at FROM schema_migrations`)
+	rows, err := q.QueryContext(ctx, `SELECT name, checksum, applied_at FROM schema_migrations`)
 	if err != nil {
 		return nil, err
 	}
@@ -176,14 +177,14 @@ func readMarks(ctx context.Context, q querier) ([]mark, error) {
 			m  mark
 			at int64
 		)
-		if err := rows.Scan(&m.id, &m.checksum, &at); err != nil {
+		if err := rows.Scan(&m.name, &m.checksum, &at); err != nil {
 			return nil, err
 		}
 		m.at = time.UnixMicro(at).UTC()
 		all = append(all, m)
 	}
 	// Sorted here: a database's collation need not be bytewise.
-	slices.SortFunc(all, func(a, b mark) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(all, func(a, b mark) int { return strings.Compare(a.name, b.name) })
 	return all, rows.Err()
 }
 
@@ -196,14 +197,14 @@ func check(ctx context.Context, conn *sql.Conn, all []Migration) error {
 		if s.Unknown {
 			latest := "none"
 			if len(all) > 0 {
-				latest = all[len(all)-1].ID
+				latest = all[len(all)-1].Name
 			}
 			return fmt.Errorf("%w: it has %s, this program knows migrations up to %s; run the version that migrated it, or restore a backup made before",
-				ErrNewer, s.ID, latest)
+				ErrNewer, s.Name, latest)
 		}
 		if s.Drifted {
 			return fmt.Errorf("%w: %s differs from what was applied at %s; run the version that applied it, or restore a backup",
-				ErrDrift, s.ID, s.AppliedAt.Format(time.RFC3339))
+				ErrDrift, s.Name, s.AppliedAt.Format(time.RFC3339))
 		}
 	}
 	return nil
@@ -214,14 +215,14 @@ func compare(all []Migration, have []mark) []State {
 	var out []State
 	for len(all) > 0 || len(have) > 0 {
 		switch {
-		case len(have) == 0 || len(all) > 0 && all[0].ID < have[0].id:
-			out = append(out, State{ID: all[0].ID})
+		case len(have) == 0 || len(all) > 0 && all[0].Name < have[0].name:
+			out = append(out, State{Name: all[0].Name})
 			all = all[1:]
-		case len(all) == 0 || have[0].id < all[0].ID:
-			out = append(out, State{ID: have[0].id, AppliedAt: &have[0].at, Unknown: true})
+		case len(all) == 0 || have[0].name < all[0].Name:
+			out = append(out, State{Name: have[0].name, AppliedAt: have[0].at, Unknown: true})
 			have = have[1:]
 		default:
-			out = append(out, State{ID: all[0].ID, AppliedAt: &have[0].at, Drifted: have[0].checksum != all[0].Checksum})
+			out = append(out, State{Name: all[0].Name, AppliedAt: have[0].at, Drifted: have[0].checksum != all[0].Checksum})
 			all, have = all[1:], have[1:]
 		}
 	}

@@ -34,7 +34,11 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 			_ = db.Close()
 		}
 	}()
-	db.sql = stdlib.OpenDB(*c)
+	db.sql = stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		// A server that is frozen within a transaction holds the counter of the events, and so all others.
+		_, err := c.Exec(ctx, "SET idle_in_transaction_session_timeout = '30s'")
+		return err
+	}))
 	db.closers = append(db.closers, db.sql.Close)
 	db.sql.SetMaxOpenConns(connections)
 	db.sql.SetMaxIdleConns(connections)

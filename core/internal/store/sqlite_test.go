@@ -33,7 +33,7 @@ func TestSecondServerIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal("a command beside the server:", err)
 	}
-	if s, err := beside.MigrationStatus(t.Context()); err != nil || s[0].AppliedAt == nil {
+	if s, err := beside.MigrationStatus(t.Context()); err != nil || s[0].AppliedAt.IsZero() {
 		t.Error(s, err)
 	}
 	must(beside.CreateUser(t.Context(), newUser("beside")))(t)
