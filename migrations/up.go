@@ -158,7 +158,7 @@ func apply(ctx context.Context, conn *sql.Conn, m Migration) (bool, error) {
 
 type mark struct {
 	name, checksum string
-	at           time.Time
+	at             time.Time
 }
 
 type querier interface {
