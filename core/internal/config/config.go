@@ -38,7 +38,6 @@ type Config struct {
 	PlacingErrorLimit time.Duration
 
 	DefaultNamespace string
-	ManageNamespaces bool
 	PullSecrets      []string
 	JobRetention     time.Duration
 

@@ -56,8 +56,6 @@ func (c *Config) settings() []setting {
 
 		{key: "default_namespace", value: text(&c.DefaultNamespace), env: "K8S_NAMESPACE", def: one("nagelfluh-jobs"),
 			doc: "Kubernetes namespace of the Jobs at clusters that name none."},
-		{key: "jobs.manage_namespaces", value: boolean(&c.ManageNamespaces), def: one("true"),
-			doc: "Create the namespace of the Jobs where it is missing and the account may do so."},
 		{key: "jobs.pull_secrets", value: list(&c.PullSecrets), sample: "registry-credentials",
 			doc: "Names of Secrets in the namespace of the Jobs that hold registry credentials."},
 		{key: "jobs.retention", value: duration(&c.JobRetention), def: one("15m"),

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/config"
+)
+
+func (c *command) configCommand() *cobra.Command {
+	show := &cobra.Command{
+		Use: "show", Short: "Show every setting of the server, with secrets masked, and where it came from", Args: cobra.NoArgs,
+		Long: "Show every setting as `nagelfluh server` would have it with the same flags, file and environment.",
+	}
+	s := addSettings(show)
+	show.RunE = func(*cobra.Command, []string) error {
+		cfg, err := s.load(c.Env)
+		if err != nil {
+			return err
+		}
+		for _, w := range cfg.Warnings {
+			c.note("warning: %s", w)
+		}
+		all := cfg.Show()
+		return c.print(all, func(w io.Writer) {
+			row(w, "SETTING", "VALUE", "FROM", "ENVIRONMENT", "FLAG")
+			for _, s := range all {
+				value := fmt.Sprint(s.Value)
+				if list, isList := s.Value.([]string); isList {
+					value = strings.Join(list, ", ")
+				}
+				row(w, s.Key, value, s.Source, s.Env, s.Flag)
+			}
+		})
+	}
+	example := &cobra.Command{
+		Use: "example", Short: "Print a commented configuration file with every setting", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(c.Out, config.Example())
+			return err
+		},
+	}
+	return group("config", "The server's settings", show, example)
+}

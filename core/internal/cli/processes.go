@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nagelfluh/nagelfluh/core/api/client"
+)
+
+func (c *command) processesCommand() *cobra.Command {
+	var state, cluster, process string
+	var limit int32
+	list := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the versions of a project, the newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			api, err := c.connect()
+			if err != nil {
+				return err
+			}
+			out, err := c.listVersions(cmd.Context(), api, client.ListVersionsParams{
+				Project: c.projectRef(), Process: process, State: client.State(state), Cluster: cluster,
+			}, limit)
+			if err != nil {
+				return err
+			}
+			return c.print(out, func(w io.Writer) {
+				row(w, "PROCESS", "NUMBER", "STATE", "CLUSTER", "EXIT", "AGE", "VERSION", "REASON")
+				for _, v := range out.Items {
+					row(w, v.ProcessName, v.Number, v.State, nameOr(v.Attempt.ClusterName, v.Attempt.ClusterID), exitText(v.Attempt), age(v.CreatedAt), v.ID, v.Attempt.Reason)
+				}
+			})
+		},
+	}
+	f := list.Flags()
+	f.StringVar(&state, "state", "", "only those in this state")
+	f.StringVar(&cluster, "cluster", "", "only those on this cluster, id or name")
+	f.StringVar(&process, "process", "", "only those of this process, name or id")
+	f.Int32Var(&limit, "limit", 50, "most versions to list")
+	get := &cobra.Command{
+		Use: "get VERSION|PROCESS", Short: "Show one version in full", Args: exactly(1, "a version's id or a process's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := c.connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.version(cmd.Context(), api, args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == "table" {
+				c.output = "yaml"
+			}
+			return c.print(v, nil)
+		},
+	}
+	return group("processes", "Processes and their versions", list, get)
+}
+
+func exitText(a client.Attempt) any {
+	if a.ExitCode == nil {
+		return ""
+	}
+	return *a.ExitCode
+}
+
+const pageSize = 200
+
+// listVersions walks the pages up to a limit.
+func (c *command) listVersions(ctx context.Context, api *client.Client, p client.ListVersionsParams, limit int32) (out client.VersionList, err error) {
+	out.Items = []client.Version{}
+	for int32(len(out.Items)) < limit {
+		p.Limit = min(limit-int32(len(out.Items)), pageSize)
+		page, _, err := call[client.VersionList](api.ListVersions(ctx, &p))
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, page.Items...)
+		out.NextCursor, p.Cursor = page.NextCursor, page.NextCursor
+		if page.NextCursor == "" {
+			break
+		}
+	}
+	return out, nil
+}
