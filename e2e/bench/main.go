@@ -39,11 +39,12 @@ var parts = []part{
 	{"single", single},
 	{"placement", placement},
 	{"events", events},
+	{"frozen", frozen},
 	{"memory", memory},
 }
 
 func main() {
-	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,memory; empty: all")
+	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print the server's log")
 	flag.Parse()
