@@ -36,28 +36,28 @@ func frozen(ctx context.Context, b *bench) ([]row, error) {
 		_ = w.close(ctx)
 	}()
 
+	// Jobs for the other cluster come in all the while, before and during.
+	flood, cancel := context.WithCancel(ctx)
+	flooded := make(chan struct{})
+	go func() {
+		defer close(flooded)
+		for i := 0; flood.Err() == nil; i++ {
+			_, _ = w.submit(flood, submission(fmt.Sprintf("other-%05d", i), 1, "true"))
+			select {
+			case <-flood.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	defer func() { cancel(); <-flooded }()
+
 	n := b.n(2000)
 	before, err := w.delays(ctx, "before", n)
 	if err != nil {
 		return nil, err
 	}
 	proxy.Freeze()
-	// Jobs for the frozen cluster come in all the while.
-	flood, cancel := context.WithCancel(ctx)
-	flooded := make(chan struct{})
-	go func() {
-		defer close(flooded)
-		for i := 0; flood.Err() == nil; i++ {
-			_, _ = w.submit(flood, submission(fmt.Sprintf("held-%05d", i), 1, "true"))
-			select {
-			case <-flood.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	}()
 	during, err := w.delays(ctx, "during", n)
-	cancel()
-	<-flooded
 	if err != nil {
 		return nil, err
 	}
