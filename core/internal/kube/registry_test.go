@@ -1,0 +1,537 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+)
+
+func ping(c *Client) error {
+	_, err := c.Clientset.Discovery().ServerVersion()
+	return err
+}
+
+func TestGetConnectsOnceForAll(t *testing.T) {
+	a := newAPI(t, version)
+	release := make(chan struct{})
+	w := newWorld(func(context.Context, cluster.Cluster) (Connection, error) {
+		<-release
+		return Connection{Kubeconfig: a.kubeconfig("t")}, nil
+	})
+	r := newTestRegistry(t, w, func(o *Options) { o.Recheck = time.Minute })
+	var wg sync.WaitGroup
+	var clients sync.Map
+	for range 50 {
+		wg.Go(func() {
+			c, err := r.Get(t.Context(), "c1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			clients.Store(c, true)
+		})
+	}
+	close(release)
+	wg.Wait()
+	count := 0
+	clients.Range(func(any, any) bool { count++; return true })
+	if n := w.connects.Load(); n != 1 || count != 1 {
+		t.Errorf("%d connects, %d clients; want 1 and 1", n, count)
+	}
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Namespace != "jobs" || c.ClusterID != "c1" {
+		t.Errorf("client of %s in %s", c.ClusterID, c.Namespace)
+	}
+	if err := ping(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// B53: a cluster whose provider hangs keeps nobody else waiting, and a caller leaves when it wants to.
+func TestHungProviderBlocksOnlyItsCluster(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(func(ctx context.Context, c cluster.Cluster) (Connection, error) {
+		if c.ID == "hung" {
+			<-ctx.Done()
+			return Connection{}, ctx.Err()
+		}
+		return Connection{Kubeconfig: a.kubeconfig("t")}, nil
+	})
+	w.rows["hung"] = cluster.Cluster{ID: "hung"}
+	r := newTestRegistry(t, w)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := r.Get(ctx, "hung")
+		left <- err
+	}()
+	if _, err := r.Get(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the caller's own end", err)
+	}
+}
+
+func TestFailureIsRememberedBriefly(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(fails("no such machine"))
+	r := newTestRegistry(t, w)
+	for range 5 {
+		_, err := r.Get(t.Context(), "c1")
+		var connect *ConnectError
+		if !errors.As(err, &connect) || !strings.Contains(err.Error(), "no such machine") || Classify(err) != Provider {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if n := w.connects.Load(); n != 1 {
+		t.Errorf("the provider was asked %d times within the back-off", n)
+	}
+	w.answer(gives(a.kubeconfig("t")))
+	r.Changed("c1") // an edit is tried at once
+	eventually(t, "connected after the edit", func() bool {
+		c, err := r.Get(t.Context(), "c1")
+		return err == nil && ping(c) == nil
+	})
+}
+
+func TestPolicyRefusesWhatAProviderGives(t *testing.T) {
+	w := newWorld(gives([]byte("clusters: [{name: c, cluster: {server: \"https://h\"}}]\nusers: [{name: u, user: {exec: {command: sh}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]")))
+	r := newTestRegistry(t, w)
+	_, err := r.Get(t.Context(), "c1")
+	if err == nil || !strings.Contains(err.Error(), "users[0].user.exec") {
+		t.Errorf("got %v, want the refusal of exec (B05)", err)
+	}
+}
+
+// B52: an edited token is used by every call, without a new client.
+func TestEditedTokenIsSwapped(t *testing.T) {
+	a := newAPI(t, version)
+	a.allow("old", "new")
+	w := newWorld(gives(a.kubeconfig("old")))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); err != nil {
+		t.Fatal(err)
+	}
+	w.answer(gives(a.kubeconfig("new")))
+	w.change("c1", func(c *cluster.Cluster) { c.ConfigRevision++ })
+	again, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != c {
+		t.Error("a new token made a new client")
+	}
+	a.allow("new")
+	if err := ping(c); err != nil {
+		t.Errorf("the old client has not the new token: %v", err)
+	}
+	select {
+	case <-c.Done():
+		t.Error("the client was closed")
+	default:
+	}
+}
+
+// A changed endpoint or namespace replaces the client; the old one says so.
+func TestMovedClusterIsReplaced(t *testing.T) {
+	a, b := newAPI(t, version), newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	first, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.answer(gives(b.kubeconfig("t")))
+	w.change("c1", func(c *cluster.Cluster) { c.ConfigRevision++ })
+	second, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-first.Done()
+	if first == second || second.Server() != b.URL {
+		t.Errorf("server is %s, want %s", second.Server(), b.URL)
+	}
+	if err := ping(first); err != nil {
+		t.Errorf("a call on the old client within its grace: %v", err)
+	}
+	w.change("c1", func(c *cluster.Cluster) { c.Namespace = "team-a" })
+	third, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-second.Done()
+	if third.Namespace != "team-a" {
+		t.Errorf("namespace %s", third.Namespace)
+	}
+}
+
+// B52: after a broken edit nothing works on guesses; mended, it goes on.
+func TestBrokenEdit(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	if _, err := r.Get(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	w.answer(fails("broken"))
+	w.change("c1", func(c *cluster.Cluster) { c.ConfigRevision++ })
+	if _, err := r.Get(t.Context(), "c1"); err == nil {
+		t.Fatal("the client of the old configuration was given")
+	}
+	w.answer(gives(a.kubeconfig("t")))
+	r.Changed("c1")
+	eventually(t, "connected again", func() bool { _, err := r.Get(t.Context(), "c1"); return err == nil })
+}
+
+// A rejected token makes the provider asked once, and the call goes on with what it gives.
+func TestRejectedTokenAsksOnce(t *testing.T) {
+	a := newAPI(t, version)
+	a.allow("new")
+	given := make(chan string, 10)
+	given <- "old"
+	given <- "new"
+	w := newWorld(func(context.Context, cluster.Cluster) (Connection, error) {
+		select {
+		case token := <-given:
+			return Connection{Kubeconfig: a.kubeconfig(token)}, nil
+		default:
+			return Connection{Kubeconfig: a.kubeconfig("new")}, nil
+		}
+	})
+	r := newTestRegistry(t, w, func(o *Options) { o.Recheck = time.Minute })
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); err != nil {
+		t.Fatalf("not healed: %v", err)
+	}
+	if n := w.connects.Load(); n != 2 {
+		t.Errorf("%d connects, want 2", n)
+	}
+	a.allow() // nothing is known any more: the provider is not asked again and again
+	for range 5 {
+		if err := ping(c); Classify(err) != Credentials {
+			t.Fatalf("got %v, want credentials", err)
+		}
+	}
+	if n := w.connects.Load(); n > 3 {
+		t.Errorf("%d connects after rejections", n)
+	}
+}
+
+func TestExpiringTokenIsRenewed(t *testing.T) {
+	a := newAPI(t, version)
+	var n atomic.Int32
+	w := newWorld(func(context.Context, cluster.Cluster) (Connection, error) {
+		if n.Add(1) == 1 {
+			return Connection{Kubeconfig: a.kubeconfig("first"), ExpiresAt: time.Now().Add(time.Hour)}, nil
+		}
+		return Connection{Kubeconfig: a.kubeconfig("second"), ExpiresAt: time.Now().Add(time.Hour)}, nil
+	})
+	r := newTestRegistry(t, w, func(o *Options) { o.Recheck = time.Minute })
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	postpone(c.link, time.Now().Add(-time.Second)) // as if the time had come
+	eventually(t, "the second token is used", func() bool {
+		if err := ping(c); err != nil {
+			t.Fatal(err)
+		}
+		seen := a.requests()
+		return seen[len(seen)-1] == "Bearer second"
+	})
+	if got := n.Load(); got != 2 {
+		t.Errorf("%d connects, want 2", got)
+	}
+	select {
+	case <-c.Done():
+		t.Error("a renewal replaced the client")
+	default:
+	}
+}
+
+func TestRenewal(t *testing.T) {
+	now := time.Now()
+	for life, want := range map[time.Duration]time.Duration{
+		time.Hour: 55 * time.Minute, time.Minute: 48 * time.Second, time.Second: 10 * time.Second, -time.Hour: 10 * time.Second,
+	} {
+		if got := renewal(now, now.Add(life)).Sub(now); got != want {
+			t.Errorf("life %s: renewal after %s, want %s", life, got, want)
+		}
+	}
+	if !renewal(now, time.Time{}).IsZero() {
+		t.Error("credentials that do not end are renewed")
+	}
+}
+
+func TestReplacementConfigIsStored(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(func(context.Context, cluster.Cluster) (Connection, error) {
+		return Connection{Kubeconfig: a.kubeconfig("t"), ReplacementConfig: []byte(`{"a":1}`)}, nil
+	})
+	r := newTestRegistry(t, w, func(o *Options) {
+		o.StoreConfig = func(_ context.Context, id string, config []byte) error {
+			w.change(id, func(c *cluster.Cluster) { c.ProviderConfig = config; c.ConfigRevision++ })
+			return nil
+		}
+	})
+	for range 5 {
+		if _, err := r.Get(t.Context(), "c1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.connects.Load(); n != 1 {
+		t.Errorf("%d connects: the stored replacement was taken for an edit", n)
+	}
+}
+
+func TestUnknownAndRemovedCluster(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	if _, err := r.Get(t.Context(), "nobody"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	delete(w.rows, "c1")
+	w.mu.Unlock()
+	if _, err := r.Get(t.Context(), "c1"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	<-c.Done()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.slots) != 0 {
+		t.Errorf("%d slots are left", len(r.slots))
+	}
+}
+
+func TestSourceBlipKeepsTheClient(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	if _, err := r.Get(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.err = errors.New("database is away")
+	w.mu.Unlock()
+	if _, err := r.Get(t.Context(), "c1"); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCloseAndDrop(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Drop("c1")
+	r.Drop("c1")
+	<-c.Done()
+	c, err = r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	r.Close()
+	if err := ping(c); !errors.Is(err, ErrReplaced) {
+		t.Errorf("a call after Close: %v", err)
+	}
+	if _, err := r.Get(t.Context(), "c1"); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// B52: nothing piles up over many edits.
+func TestManyEditsLeakNothing(t *testing.T) {
+	a, b := newAPI(t, version), newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	for i := range 200 {
+		target := a
+		if i%2 == 1 {
+			target = b
+		}
+		w.answer(gives(target.kubeconfig("t")))
+		w.change("c1", func(c *cluster.Cluster) { c.ConfigRevision++ })
+		c, err := r.Get(t.Context(), "c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%20 == 0 {
+			if err := ping(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+} // the leak check of the package sees what is left
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	other := newAPI(t, version)
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+"/steal", http.StatusFound)
+	})
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); Classify(err) != NotKubernetes {
+		t.Errorf("got %v", err)
+	}
+	if seen := other.requests(); len(seen) != 0 {
+		t.Error("the redirect was followed, token and all")
+	}
+}
+
+func TestDialPolicyHolds(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives([]byte(strings.Replace(string(a.kubeconfig("t")), "127.0.0.1", "169.254.169.254", 1))))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); Classify(err) != Denied {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEnvironmentProxyIsNotUsed(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	l, err := newLink("c", target{endpoint: endpoint{server: "https://cluster.example"}, creds: &credentials{}}, nil, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.current.Load().base.Proxy != nil {
+		t.Error("a proxy is set")
+	}
+}
+
+func TestBackendEnvironment(t *testing.T) {
+	a := newAPI(t, version)
+	a.allow("backend")
+	w := newWorld(func(context.Context, cluster.Cluster) (Connection, error) { return Connection{Backend: true}, nil })
+	r := newTestRegistry(t, w, func(o *Options) {
+		o.Backend = func() (*rest.Config, error) {
+			return &rest.Config{Host: a.URL, BearerToken: "backend", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
+		}
+	})
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// The observer learns verb, resource and code, and no name.
+func TestObserver(t *testing.T) {
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) { status(w, 404, "NotFound", "jobs \"x\" not found") })
+	var mu sync.Mutex
+	var calls []Call
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w, func(o *Options) {
+		o.Observer = observe(func(c Call) { mu.Lock(); defer mu.Unlock(); calls = append(calls, c) })
+	})
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Clientset.BatchV1().Jobs("n").Get(t.Context(), "x", metav1.GetOptions{})
+	if Classify(err) != NotFound {
+		t.Errorf("got %v", err)
+	}
+	if len(calls) != 1 || calls[0].Verb != "get" || calls[0].Resource != "jobs" || calls[0].Code != 404 || calls[0].ClusterID != "c1" {
+		t.Errorf("calls %+v", calls)
+	}
+}
+
+type observe func(Call)
+
+func (f observe) Observe(c Call) { f(c) }
+
+// An edit cuts open streams so that they come back with the new token; a log that is cut is not taken for whole.
+func TestEditReopensStreams(t *testing.T) {
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_, _ = io.WriteString(w, "line\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	w := newWorld(gives(a.kubeconfig("old")))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := c.Logs(t.Context(), "pod", "main", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	w.answer(gives(a.kubeconfig("new")))
+	w.change("c1", func(c *cluster.Cluster) { c.ConfigRevision++ })
+	if _, err := r.Get(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(log)
+	if string(text) != "line\n" || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("read %q, %v; want an unexpected end", text, err)
+	}
+}
+
+func TestCheckAddr(t *testing.T) {
+	allowed := []string{"127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "8.8.8.8", "2606:4700::1", "fd12::1", "::ffff:10.0.0.1", "64:ff9b::8.8.8.8"}
+	denied := []string{
+		"0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255", "100.100.100.200", "168.63.129.16",
+		"192.0.0.192", "::", "fe80::1", "fe80::1%eth0", "ff02::1", "fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254", "::ffff:0:169.254.169.254",
+		"::169.254.169.254", "64:ff9b::169.254.169.254", "64:ff9b:1::169.254.169.254", "2002:a9fe:a9fe::1", "2001:0:1:2:3:4:5601:5601",
+	}
+	for _, s := range allowed {
+		if err := checkAddr(netip.MustParseAddr(s), nil); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	for _, s := range denied {
+		if err := checkAddr(netip.MustParseAddr(s), nil); !errors.Is(err, ErrDenied) {
+			t.Errorf("%s is allowed (%v)", s, err)
+		}
+	}
+	if err := checkAddr(netip.MustParseAddr("169.254.10.1"), []netip.Prefix{netip.MustParsePrefix("169.254.10.0/24")}); err != nil {
+		t.Errorf("the operator's exemption does not hold: %v", err)
+	}
+}
