@@ -46,6 +46,7 @@ type streamKey struct {
 	restart   int32
 }
 
+// newAttempt is called with the Keeper's lock held.
 func newAttempt(k *Keeper, a process.Attempt) *attempt {
 	t := &attempt{
 		k: k, id: a.ID, lane: k.lane(a.ClusterID), dir: spoolDir(k.o.SpoolDir, a.ID),

@@ -236,9 +236,8 @@ func (k *Keeper) forget(id string) {
 	}
 }
 
+// lane returns the cluster's. The caller holds the lock.
 func (k *Keeper) lane(clusterID string) *lane {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	l := k.lanes[clusterID]
 	if l == nil {
 		l = &lane{follows: make(chan struct{}, k.o.Follows), reads: make(chan struct{}, k.o.Reads)}

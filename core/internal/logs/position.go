@@ -8,16 +8,18 @@ import (
 // position is how far a container's log has been read, in terms that the cluster understands when it is asked again.
 //
 // The cluster gives lines from a whole second on, in the order of its file. Stamps within the file are not strictly
-// ordered (two writers, clock steps), so a stamp alone does not say what was read. The position is therefore a second, the
-// stamp of the first line from then on, and how many lines from then on were read: an answer that begins with that line is
-// the same sequence again. Only when the cluster has dropped that line (rotation) the largest stamp decides.
+// ordered (two writers, clock steps), so a stamp alone does not say what was read. The position is therefore an anchor: a
+// second, the stamp of the first line from then on, and how many lines from then on were read. An answer that begins with
+// that line is the same sequence again. Only when the cluster has dropped that line (rotation) the largest stamp decides.
+//
+// The anchor's second is at least one before the last, so that a line which came late with an earlier stamp is in the
+// answer too. What a clock that steps back further writes just while nobody is reading would not be.
 type position struct {
 	Upstream int64 `json:"u,omitempty"` // bytes of output read so far
 	Plain    bool  `json:"x,omitempty"` // the cluster puts no stamps before the lines; Upstream alone is the position
 
-	Since int64 `json:"s,omitempty"` // Unix second of the anchor; 0: the start of the log
-	First int64 `json:"f,omitempty"` // stamp (ns) of the first line from Since on; 0: no line yet
-	Count int64 `json:"c,omitempty"` // whole lines from Since on
+	anchor        // where to ask again
+	Next   anchor `json:"a,omitzero"` // becomes the anchor when the next second begins
 
 	// Partial counts the bytes read of a line whose end has not come.
 	Partial int64 `json:"p,omitempty"`
@@ -29,6 +31,18 @@ type position struct {
 	Start   int64 `json:"b,omitempty"` // stamp of the first line of all
 	Lines   int64 `json:"l,omitempty"` // whole lines since Start
 	Rewound bool  `json:"r,omitempty"`
+}
+
+type anchor struct {
+	Since int64 `json:"s,omitempty"` // Unix second; 0: the start of the log
+	First int64 `json:"f,omitempty"` // stamp (ns) of the first line from Since on; 0: no line yet
+	Count int64 `json:"c,omitempty"` // whole lines from Since on
+}
+
+func (a *anchor) end(stamp int64) {
+	if a.First != 0 && stamp/int64(time.Second) >= a.Since {
+		a.Count++
+	}
 }
 
 // since is what to ask the cluster for; zero: everything.
@@ -46,10 +60,13 @@ func (p *position) begin(stamp int64) {
 	}
 	switch second := stamp / int64(time.Second); {
 	case p.Rewound:
-	case second > p.Since:
-		p.Since, p.First, p.Count = second, stamp, 0
 	case second < p.Since:
-		p.Rewound, p.Since, p.First, p.Count = true, 0, p.Start, p.Lines
+		p.Rewound, p.anchor, p.Next = true, anchor{First: p.Start, Count: p.Lines}, anchor{}
+	case second > p.Next.Since:
+		if p.Next.First != 0 {
+			p.anchor = p.Next
+		}
+		p.Next = anchor{Since: second, First: stamp}
 	}
 	if stamp > p.Max {
 		p.Max, p.MaxCount = stamp, 0
@@ -59,9 +76,8 @@ func (p *position) begin(stamp int64) {
 // end notes that the line with this stamp was read whole.
 func (p *position) end(stamp int64) {
 	p.Lines++
-	if stamp/int64(time.Second) >= p.Since {
-		p.Count++
-	}
+	p.anchor.end(stamp)
+	p.Next.end(stamp)
 	if stamp == p.Max {
 		p.MaxCount++
 	}
