@@ -57,7 +57,7 @@ func up(ctx context.Context, db *sql.DB, d Dialect, fsys fs.FS) ([]string, error
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // goes back to the pool
 
 	if err := locked(ctx, conn, d, func() error {
 		if _, err := conn.ExecContext(ctx, marks); err != nil {

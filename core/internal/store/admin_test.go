@@ -196,7 +196,8 @@ func TestPlaceWhileRemoving(t *testing.T) {
 			})
 			wg.Go(func() { removed = db.DeleteCluster(ctx, c.ID) })
 			wg.Wait()
-			if !(placed == nil && errors.Is(removed, cluster.ErrInUse)) && !(removed == nil && errors.Is(placed, cluster.ErrNotFound)) {
+			keeps, goes := placed == nil && errors.Is(removed, cluster.ErrInUse), removed == nil && errors.Is(placed, cluster.ErrNotFound)
+			if keeps == goes {
 				t.Errorf("placed: %v, removed: %v", placed, removed)
 			}
 		}

@@ -60,7 +60,7 @@ func (db *DB) Events(ctx context.Context, f EventFilter) ([]event.Event, error) 
 		q.Where("e.version_id = ?", f.VersionID)
 	}
 	if f.Kinds != nil {
-		q.Where("e.kind IN (?)", bun.In(f.Kinds))
+		q.Where("e.kind IN (?)", bun.List(f.Kinds))
 	}
 	if err := q.Scan(ctx); err != nil {
 		return nil, err

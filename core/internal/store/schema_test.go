@@ -94,7 +94,7 @@ func lines(t *testing.T, db *DB, query map[migrations.Dialect]string, r *strings
 func TestQueryPlans(t *testing.T) {
 	db := open(t, newURL(t, migrations.SQLite))
 	plan := &planner{t: t, db: db.sql}
-	db.ro.AddQueryHook(plan)
+	db.ro = db.ro.WithQueryHook(plan)
 	ctx := t.Context()
 	for name, f := range map[string]VersionFilter{
 		"all": {}, "project": {ProjectID: "x"}, "project and state": {ProjectID: "x", State: process.Running}, "process": {ProcessID: "x"},

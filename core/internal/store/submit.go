@@ -112,7 +112,7 @@ func (s *submission) sort(ctx context.Context) error {
 	for chunk := range slices.Chunk(keys, 500) {
 		var rows []versionModel
 		if err := s.NewSelect().Model(&rows).Relation("Process").Relation("Attempt").
-			Where("v.project_id = ?", s.projectID).Where("v.idempotency_key IN (?)", bun.In(chunk)).Scan(ctx); err != nil {
+			Where("v.project_id = ?", s.projectID).Where("v.idempotency_key IN (?)", bun.List(chunk)).Scan(ctx); err != nil {
 			return err
 		}
 		for _, m := range rows {
