@@ -18,7 +18,8 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 )
 
-// Every call of this file has a deadline, tells reach how it went and passes a failpoint before and after.
+// Every call of this file has a deadline, tells reach how it went and passes a failpoint before and after. Those that are
+// made often are not repeated by client-go: its pauses would hold a worker, and our own back-off knows more.
 
 func (w *worker) client(ctx context.Context) (*kube.Client, error) {
 	c, err := w.d.o.Clients.Get(ctx, w.id)
@@ -63,9 +64,9 @@ func (w *worker) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Probe().BatchV1().Jobs(namespaceOf(w.row(), w.d.o.DefaultNamespace)).List(ctx, metav1.ListOptions{
-		LabelSelector: job.Selector(w.d.o.Installation), Limit: 1,
-	})
+	err = c.Probe().BatchV1().RESTClient().Get().MaxRetries(0).Namespace(c.Namespace).Resource("jobs").
+		VersionedParams(&metav1.ListOptions{LabelSelector: job.Selector(w.d.o.Installation), Limit: 1}, scheme.ParameterCodec).
+		Do(ctx).Error()
 	if unanswered(err) {
 		return err
 	}
@@ -112,8 +113,9 @@ func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (
 // get reads the Job by name as the API server's store has it; nil: there is none.
 func (w *worker) get(ctx context.Context, namespace, name string) (found *batchv1.Job, err error) {
 	err = w.call(ctx, "get", func(ctx context.Context, c *kube.Client) error {
-		found, err = c.Clientset.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
-		return err
+		found = &batchv1.Job{}
+		return c.Clientset.BatchV1().RESTClient().Get().UseProtobufAsDefault().MaxRetries(0).
+			Namespace(namespace).Resource("jobs").Name(name).Do(ctx).Into(found)
 	})
 	if kube.Classify(err) == kube.NotFound {
 		return nil, nil
@@ -158,9 +160,10 @@ func (w *worker) eventsOf(ctx context.Context, uid types.UID) (events []corev1.E
 func (w *worker) remove(ctx context.Context, namespace, name string, uid types.UID) error {
 	err := w.call(ctx, "delete", func(ctx context.Context, c *kube.Client) error {
 		background := metav1.DeletePropagationBackground
-		return c.Clientset.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
-		})
+		return c.Clientset.BatchV1().RESTClient().Delete().UseProtobufAsDefault().MaxRetries(0).
+			Namespace(namespace).Resource("jobs").Name(name).
+			Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}).
+			Do(ctx).Error()
 	})
 	if class := kube.Classify(err); class == kube.NotFound || class == kube.Conflict {
 		return nil

@@ -225,11 +225,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return d.bad
 	}
 
-	if err := d.o.Ledger.Load(ctx, d.o.Store); err != nil {
+	if err := d.o.Ledger.Load(ctx, d.o.Store); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("load reservations: %w", err)
 	}
 	// The number is read before anything else is, so that what happens meanwhile is seen as news.
 	seq, err := d.o.Store.LastSeq(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read the last event: %w", err)
 	}
