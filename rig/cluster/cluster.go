@@ -30,9 +30,10 @@ import (
 
 // Environment variables of this package.
 const (
-	BinaryEnv  = "NAGELFLUH_DEVCLUSTER"
-	RequireEnv = "NAGELFLUH_REQUIRE_DEVCLUSTER"
-	DirEnv     = "NAGELFLUH_DEVCLUSTER_DIR"
+	BinaryEnv       = "NAGELFLUH_DEVCLUSTER"
+	RequireEnv      = "NAGELFLUH_REQUIRE_DEVCLUSTER"
+	RequireKueueEnv = "NAGELFLUH_REQUIRE_KUEUE"
+	DirEnv          = "NAGELFLUH_DEVCLUSTER_DIR"
 )
 
 // Spec is one cluster to start.
@@ -49,7 +50,9 @@ type Options struct {
 	CPU    string
 	Memory string
 	Pods   int
-	Kueue  bool
+	// Kueue runs in each cluster; skipped when it is not built (devcluster/kueue.sh),
+	// unless NAGELFLUH_REQUIRE_KUEUE=1. See LocalQueue.
+	Kueue bool
 	// Private asks for clusters of one's own even when a run shares some:
 	// for tests that stop API servers or count what an audit log has.
 	Private bool

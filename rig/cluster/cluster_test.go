@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,15 @@ func TestStartRunsJobs(t *testing.T) {
 	}
 	if _, err := client.BatchV1().Jobs(namespace).Get(ctx, "one", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the API server came back: %v", err)
+	}
+
+	t.Setenv(DirEnv, c.dir)
+	if again := Start(t, Options{}); again[0].Server != c.Server {
+		t.Errorf("with %s a cluster of its own was started", DirEnv)
+	}
+	t.Setenv(DirEnv, t.TempDir())
+	if _, _, err := start(Options{}); err == nil || !strings.Contains(err.Error(), DirEnv) {
+		t.Errorf("with a %s where nothing runs: %v", DirEnv, err)
 	}
 }
 

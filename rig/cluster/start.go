@@ -21,6 +21,9 @@ import (
 // errNoBinary is the reason for which tests are skipped.
 var errNoBinary = errors.New("no devcluster binary: build it with `make devcluster` or set " + BinaryEnv)
 
+// errNoKueue is the reason for which tests with Kueue are skipped.
+var errNoKueue = errors.New("no kueue beside the devcluster binary: build it with devcluster/kueue.sh")
+
 // Start returns clusters for one test, in the order of options.Specs, and stops
 // them when it ends. It skips the test when there is no binary.
 func Start(t testing.TB, options Options) []*Cluster {
@@ -39,8 +42,10 @@ const off = "off"
 // giveUp skips when clusters are a matter of taste, and fails otherwise.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
-	if errors.Is(err, errNoBinary) && os.Getenv(RequireEnv) != "1" {
-		t.Skipf("skipped: %v (set %s=1 to make this a failure)", err, RequireEnv)
+	for reason, require := range map[error]string{errNoBinary: RequireEnv, errNoKueue: RequireKueueEnv} {
+		if errors.Is(err, reason) && os.Getenv(require) != "1" {
+			t.Skipf("skipped: %v (set %s=1 to make this a failure)", err, require)
+		}
 	}
 	t.Fatal(err)
 }
@@ -90,6 +95,11 @@ func start(options Options) (clusters []*Cluster, stop func(), err error) {
 	binary, err := findBinary()
 	if err != nil {
 		return nil, nil, err
+	}
+	if options.Kueue {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(binary), "kueue")); err != nil {
+			return nil, nil, fmt.Errorf("%w (%w)", errNoKueue, err)
+		}
 	}
 	if len(options.Specs) == 0 {
 		options.Specs = []Spec{{Name: "dev"}}
