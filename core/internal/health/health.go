@@ -1,0 +1,147 @@
+// Package health keeps watch over clusters: whether they answer, which Kubernetes they run, which cluster it is, and
+// what their nodes hold. Each cluster has a goroutine of its own, so that a hung one holds up nothing but itself.
+package health
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/kube"
+)
+
+// Store is where clusters are read and what was seen is kept.
+type Store interface {
+	Clusters(ctx context.Context) ([]cluster.Cluster, error)
+	Observe(ctx context.Context, id string, o cluster.Observed) error
+}
+
+// Clients gives the clients that all other work uses too: a check must not pass while the work is dead.
+type Clients interface {
+	Get(ctx context.Context, clusterID string) (*kube.Client, error)
+}
+
+// Options configure a Monitor. Store and Clients are required.
+type Options struct {
+	Store   Store
+	Clients Clients
+	Logger  hclog.Logger
+	// Interval is the time between two probes of a cluster; default 10 s, with a fifth of it as jitter.
+	Interval time.Duration
+	// CapacityEvery is the time between two readings of nodes and pods; default 15 s.
+	CapacityEvery time.Duration
+	// Timeout bounds one probe, and the reading of capacity as well; default 5 s. A frozen connection is noticed by it.
+	Timeout time.Duration
+	// LostAfter is how long a cluster may give no answer before it counts as lost; default 15 min.
+	LostAfter time.Duration
+	// Scan is the time between two looks at which clusters there are; default 2 s.
+	Scan time.Duration
+	// Counted is told which attempts the stored capacity of a cluster counts: those with a pod on a node. Optional.
+	Counted func(clusterID string, attempts map[string]bool)
+	// EnsureNamespace makes missing job namespaces.
+	EnsureNamespace bool
+	// ExtendedTimeout bounds the reading of nodes and pods of a large cluster; default 20 s.
+	ExtendedTimeout time.Duration
+}
+
+// Monitor watches every active cluster. Its methods are safe for concurrent use.
+type Monitor struct {
+	o Options
+
+	mu     sync.Mutex
+	checks map[string]*check
+	wake   chan struct{}
+}
+
+// New returns a monitor that does nothing until Run.
+func New(o Options) *Monitor {
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	def := func(d *time.Duration, to time.Duration) {
+		if *d <= 0 {
+			*d = to
+		}
+	}
+	def(&o.Interval, 10*time.Second)
+	def(&o.CapacityEvery, 15*time.Second)
+	def(&o.Timeout, 5*time.Second)
+	def(&o.ExtendedTimeout, 20*time.Second)
+	def(&o.LostAfter, 15*time.Minute)
+	def(&o.Scan, 2*time.Second)
+	return &Monitor{o: o, checks: map[string]*check{}, wake: make(chan struct{}, 1)}
+}
+
+// Run watches until ctx ends and returns when everything that it started has ended. Its error is always nil.
+func (m *Monitor) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ticker := time.NewTicker(m.o.Scan)
+	defer ticker.Stop()
+	for {
+		rows, err := m.o.Store.Clusters(ctx)
+		if err != nil && ctx.Err() == nil {
+			m.o.Logger.Warn("cannot read the clusters; trying again", "error", err)
+		}
+		if err == nil {
+			m.reconcile(ctx, &running, rows)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-m.wake:
+		}
+	}
+}
+
+// Refresh asks for a cluster's state and capacity at once: a job ended there, or an admin changed it. Calls within a
+// second are one.
+func (m *Monitor) Refresh(clusterID string) {
+	m.mu.Lock()
+	c := m.checks[clusterID]
+	m.mu.Unlock()
+	if c != nil {
+		c.kick()
+		return
+	}
+	select { // a cluster that is not watched yet
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// reconcile makes the running checks match the clusters.
+func (m *Monitor) reconcile(ctx context.Context, running *sync.WaitGroup, rows []cluster.Cluster) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, row := range rows {
+		if !row.Active || row.Provisioning == cluster.Pending || row.Provisioning == cluster.Broken {
+			continue
+		}
+		wanted[row.ID] = true
+		if c := m.checks[row.ID]; c != nil {
+			c.edited(row)
+			continue
+		}
+		c := newCheck(m, row)
+		inner, cancel := context.WithCancel(ctx)
+		c.stop = cancel
+		m.checks[row.ID] = c
+		running.Go(func() { c.run(inner) })
+	}
+	for id, c := range m.checks {
+		if !wanted[id] {
+			c.stop()
+			delete(m.checks, id)
+		}
+	}
+}
+
+// jittered spreads what would otherwise happen to all clusters at one moment.
+func jittered(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }
