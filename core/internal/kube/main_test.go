@@ -172,11 +172,14 @@ func newTestRegistry(t *testing.T, w *world, change ...func(*Options)) *Registry
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !holds() {
+	eventuallyIn(t, 30*time.Second, what, holds)
+}
+
+func eventuallyIn(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
