@@ -16,6 +16,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type Option func(*options)
 type options struct {
 	config   string
 	clusters map[string]string // by cluster type
+	only     string            // run only checks whose name contains it; empty: all
 }
 
 // WithConfig gives the operator's configuration, a JSON object. Without it the plugin gets "{}".
@@ -125,6 +127,9 @@ func run(ctx context.Context, target Target, kind pluginv1.Kind, checks []check,
 	for _, c := range checks {
 		if ctx.Err() != nil {
 			return append(results, Result{Check: c.name, Err: ctx.Err()})
+		}
+		if !strings.Contains(c.name, s.opts.only) {
+			continue
 		}
 		results = append(results, s.one(ctx, c))
 	}

@@ -416,12 +416,13 @@ func TestBad(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var results []Result
+			t.Parallel()
+			only := func(o *options) { o.only = test.check }
+			run := CheckSelector
 			if test.provider {
-				results = CheckProvider(t.Context(), test.target, WithCluster("good", goodConfig), WithCluster("raw", "{}"))
-			} else {
-				results = CheckSelector(t.Context(), test.target)
+				run = CheckProvider
 			}
+			results := run(t.Context(), test.target, only, WithCluster("good", goodConfig), WithCluster("raw", "{}"))
 			for _, r := range results {
 				if r.Err != nil && strings.Contains(r.Check, test.check) && strings.Contains(r.Err.Error(), test.says) {
 					return
