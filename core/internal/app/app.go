@@ -22,6 +22,8 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/config"
 	"github.com/nagelfluh/nagelfluh/core/internal/dispatch"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/health"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 	"github.com/nagelfluh/nagelfluh/core/internal/logs"
@@ -66,6 +68,7 @@ type app struct {
 	processes *process.Service
 	install   string
 	api       *httpapi.Server
+	monitor   *health.Monitor
 }
 
 // Run serves until ctx ends, then drains and closes everything. It returns nil after an orderly end.
@@ -76,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		a.log.Warn(w)
 	}
 	for _, step := range []func(context.Context) error{
-		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.build, a.dispatch, a.serve,
+		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.build, a.dispatch, a.watchHealth, a.serve,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -226,11 +229,15 @@ func (a *app) build(context.Context) (err error) {
 	}
 	a.api, err = httpapi.New(httpapi.Options{
 		Store: a.db, Auth: a.keys, Processes: a.processes, Clusters: a.clusters, Placement: a.engine, Plugins: a.host, Logs: a.reader,
-		Metrics: a.metrics, Logger: a.log, Version: a.o.Version,
+		Metrics: a.metrics, Logger: a.log, Version: a.o.Version, Seen: a.seen,
 	})
 	if err != nil {
 		return err
 	}
+	a.monitor = health.New(health.Options{
+		Store: a.db, Clients: a.clients, Logger: a.log.Named("health"), Interval: a.cfg.HealthInterval, LostAfter: a.cfg.LostAfter,
+		Counted: a.ledger.Observed, EnsureNamespace: true,
+	})
 	a.run("event streams", func(ctx context.Context) error { a.api.Run(ctx); return nil })
 	return nil
 }
@@ -271,4 +278,25 @@ func (a *app) dispatch(context.Context) error {
 	d := dispatch.New(o)
 	a.run("dispatch", d.Run)
 	return nil
+}
+
+func (a *app) watchHealth(context.Context) error {
+	a.run("health", a.monitor.Run)
+	return nil
+}
+
+// seen acts on what happened: a cluster that was edited is reached anew, and one on which an attempt ended has more room.
+func (a *app) seen(e event.Event) {
+	ended := e.Kind == event.StateChanged && process.State(e.State).Terminal()
+	if ended {
+		a.metrics.Ended(e.State)
+	}
+	switch {
+	case e.ClusterID == "":
+	case e.Kind == event.ClusterChanged && e.Actor != "system":
+		a.clients.Changed(e.ClusterID)
+		a.monitor.Refresh(e.ClusterID)
+	case ended:
+		a.monitor.Refresh(e.ClusterID)
+	}
 }

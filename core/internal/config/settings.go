@@ -78,7 +78,7 @@ func (c *Config) settings() []setting {
 			doc: "Take kubeconfigs with insecure-skip-tls-verify. Whoever is on the way to such a cluster can read and change everything."},
 		{key: "health.interval", value: duration(&c.HealthInterval), def: one("10s"),
 			doc: "How often each cluster is looked at."},
-		{key: "health.lost_after", value: duration(&c.LostAfter), def: one("5m"),
+		{key: "health.lost_after", value: duration(&c.LostAfter), def: one("15m"),
 			doc: "How long a cluster must not answer before it counts as lost. Until then it is suspect; neither takes new work."},
 
 		{key: "registry.public_host", value: text(&c.RegistryHost), env: "REGISTRY_PUBLIC_HOST", sample: "registry.example:5000",

@@ -22,6 +22,7 @@ const (
 // behind, or has just come, reads the store until it has caught up.
 type feed struct {
 	source EventSource
+	seen   func(event.Event)
 	log    hclog.Logger
 
 	mu      sync.Mutex
@@ -38,8 +39,11 @@ type encoded struct {
 	data []byte
 }
 
-func newFeed(source EventSource, log hclog.Logger) *feed {
-	return &feed{source: source, log: log, changed: make(chan struct{})}
+func newFeed(source EventSource, seen func(event.Event), log hclog.Logger) *feed {
+	if seen == nil {
+		seen = func(event.Event) {}
+	}
+	return &feed{source: source, seen: seen, log: log, changed: make(chan struct{})}
 }
 
 // run follows the store until ctx ends.
@@ -94,6 +98,9 @@ func (f *feed) read(ctx context.Context) error {
 		f.last = page[len(page)-1].Seq
 		f.wake()
 		f.mu.Unlock()
+		for _, e := range page {
+			f.seen(e)
+		}
 		if len(page) < feedPage {
 			return nil
 		}

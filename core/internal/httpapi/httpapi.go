@@ -19,6 +19,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/api"
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
@@ -46,6 +47,8 @@ type Options struct {
 	Logger  hclog.Logger
 	// Version is the build's, for the readiness detail.
 	Version string
+	// Seen is told of every event in its order, once; it must be quick. Nil: nobody.
+	Seen func(event.Event)
 	// Heartbeat is the longest silence of a stream. Zero: 10 s.
 	Heartbeat time.Duration
 }
@@ -81,7 +84,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("read the REST contract: %w", err)
 	}
 	s := &Server{
-		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, feed: newFeed(o.Store, o.Logger.Named("events")),
+		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, feed: newFeed(o.Store, o.Seen, o.Logger.Named("events")),
 		draining: make(chan struct{}),
 	}
 	s.echo.HideBanner, s.echo.HidePort = true, true
