@@ -199,7 +199,7 @@ func TestB68CannotBeRun(t *testing.T) {
 	}{
 		"mode 0644":     {func(r *rig, p string) { r.write(p, "#!/bin/sh\n", 0o644) }, Broken, []string{"may not be executed (mode 0644)", "chmod +x"}},
 		"other machine": {func(r *rig, p string) { r.write(p, otherELF(), 0o755) }, Broken, []string{"EM_S390; this machine is", "install the plugin that is built for"}},
-		"macOS":         {func(r *rig, p string) { r.write(p, "\xcf\xfa\xed\xfe\x07\x00\x00\x01", 0o755) }, Broken, []string{"a macOS program"}},
+		"macOS":         {func(r *rig, p string) { r.write(p, "\xcf\xfa\xed\xfe\x07\x00\x00\x01", 0o755) }, Broken, []string{"a macOS program of another kind"}},
 		"Windows":       {func(r *rig, p string) { r.write(p, "MZ\x90\x00", 0o755) }, Broken, []string{"a Windows program"}},
 		"empty":         {func(r *rig, p string) { r.write(p, "", 0o755) }, Broken, []string{"is empty", "install it again"}},
 		"directory":     {func(r *rig, p string) { _ = os.Mkdir(p, 0o755) }, Broken, []string{"is a directory"}},

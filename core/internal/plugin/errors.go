@@ -99,8 +99,7 @@ func (s *slot) callError(ctx, call context.Context, in *instance, method string,
 		bad := &InvalidConfig{Fields: []FieldError{{Message: s.redact.clean(cut(st.Message(), maxReason))}}}
 		return s.errorf(false, bad, "%s: %s", method, cut(st.Message(), maxReason))
 	}
-	temporary := st.Code() == codes.Unavailable || st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded ||
-		st.Code() == codes.Aborted || st.Code() == codes.ResourceExhausted
+	temporary := st.Code() == codes.Unavailable || st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded
 	return s.errorf(temporary, nil, "%s: %s: %s", method, st.Code(), cut(st.Message(), maxReason))
 }
 

@@ -61,7 +61,7 @@ type pace struct {
 func NewHost(o Options) (*Host, error) {
 	o.defaults()
 	h := &Host{o: o, byName: map[string]*slot{}, sets: handshake.ClientSets, environ: os.Environ,
-		pace: pace{backoff: 500 * time.Millisecond, maxBackoff: time.Minute, look: 2 * time.Second, health: 10 * time.Second, healthLimit: 5 * time.Second}}
+		pace: pace{backoff: time.Second, maxBackoff: time.Minute, look: 2 * time.Second, health: 10 * time.Second, healthLimit: 5 * time.Second}}
 	var err error
 	if h.shelf, err = openShelf(o.Dirs); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (o *Options) defaults() {
 	orElse(&o.StartWait, 5*time.Second)
 	orElse(&o.FailureWindow, 10*time.Minute)
 	if o.FailureBudget <= 0 {
-		o.FailureBudget = 5
+		o.FailureBudget = 8
 	}
 	if o.HostVersion == "" {
 		o.HostVersion = "dev"
@@ -175,6 +175,11 @@ func (h *Host) Start(ctx context.Context) error {
 		over := wait.C
 		if h.o.StrictPlugins && s.kind == Provider {
 			over = nil // its start limit ends this
+		}
+		select {
+		case <-s.settled:
+			continue
+		default:
 		}
 		select {
 		case <-s.settled:

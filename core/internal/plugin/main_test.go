@@ -136,7 +136,7 @@ func goodProvider(over map[string]method) behaviour {
 
 // rig is a plugin directory and what a test sees of its host.
 type rig struct {
-	t    *testing.T
+	t    testing.TB
 	base string // short, for sockets
 	dir  string // plugin directory
 	log  *logBuffer
@@ -144,7 +144,7 @@ type rig struct {
 }
 
 // newRig makes an empty plugin directory. After the test no process that had to do with it may be left.
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	base, err := os.MkdirTemp("", "ngf-t-")
 	if err != nil {
@@ -214,7 +214,7 @@ func (r *rig) script(name, text string) string {
 
 // options has the rig's directories.
 func (r *rig) options() Options {
-	return Options{Dirs: []string{r.dir}, SocketDir: r.base, StartWait: 20 * time.Second, StartLimit: 20 * time.Second,
+	return Options{Dirs: []string{r.dir}, SocketDir: r.base, StartWait: 20 * time.Second, StartLimit: 20 * time.Second, FailureBudget: 5,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "plugin", Level: hclog.Debug, Output: r.log, JSONFormat: true})}
 }
 
@@ -310,7 +310,7 @@ func snapshot() *placement.Snapshot {
 	return &placement.Snapshot{Candidates: []placement.Candidate{{ID: "a", Name: "A", Type: "simple"}}}
 }
 
-func wants(t *testing.T, text string, parts ...string) {
+func wants(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {

@@ -77,7 +77,8 @@ type Options struct {
 	StartLimit time.Duration
 	// StartWait bounds how long Start waits for plugins that are slow to start. Zero: 5 s.
 	StartWait time.Duration
-	// FailureBudget is how many failures within FailureWindow are followed by another start. Zero: 5.
+	// FailureBudget is how many failures within FailureWindow are followed by another start. Zero: 8, which
+	// with the back-off (none, then 1 s doubled up to 1 min, less up to half) gives a plugin about a minute.
 	FailureBudget int
 	// FailureWindow is how long a failure counts. Zero: 10 min.
 	FailureWindow time.Duration

@@ -34,10 +34,13 @@ func checkPin(path string, pin []byte) *problem {
 	return nil
 }
 
+// badArch is macOS's "bad CPU type in executable".
+const badArch = syscall.Errno(86)
+
 // unrunnable says in plain words why the system did not run a file, or returns nil when it is no fault of the file.
 func unrunnable(path string, err error) *problem {
 	switch {
-	case errors.Is(err, syscall.ENOEXEC):
+	case errors.Is(err, syscall.ENOEXEC), runtime.GOOS == "darwin" && errors.Is(err, badArch):
 		return formatProblem(path)
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return broken(path+" may not be executed although its mode allows it; most likely its file system is mounted noexec",
@@ -45,7 +48,7 @@ func unrunnable(path string, err error) *problem {
 	case errors.Is(err, syscall.ENOENT):
 		return broken(path+" needs an interpreter or loader that is not on this machine",
 			"install what its first line (or its ELF header) names, or build the plugin statically")
-	case errors.Is(err, syscall.ELIBBAD), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EINVAL):
+	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EINVAL):
 		return broken(fmt.Sprintf("%s is no valid program: %v", path, err), "install it again")
 	}
 	return nil
@@ -79,7 +82,7 @@ func formatProblem(path string) *problem {
 		}
 		return broken(fmt.Sprintf("%s is an ELF program for %s; this machine is %s", path, elf.Machine(machine), here), rebuild)
 	case isMachO(head):
-		return broken(fmt.Sprintf("%s is a macOS program; this machine is %s", path, here), rebuild)
+		return broken(fmt.Sprintf("%s is a macOS program of another kind; this machine is %s", path, here), rebuild)
 	case bytes.HasPrefix(head, []byte("MZ")):
 		return broken(fmt.Sprintf("%s is a Windows program; this machine is %s", path, here), rebuild)
 	}

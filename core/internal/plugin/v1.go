@@ -222,6 +222,7 @@ func (in *instance) connect(ctx context.Context, t clusterType, clusterID string
 
 // selectCluster asks where an attempt goes.
 func (in *instance) selectCluster(ctx context.Context, s *placement.Snapshot, r placement.Request) (placement.Answer, error) {
+	seen := snapshotV1(s)
 	answer, err := in.selector.SelectCluster(ctx, &selectorv1.SelectClusterRequest{
 		User: userV1(r.User), Project: projectV1(r.Project),
 		Process: &selectorv1.Process{Id: r.Process.ID, Name: r.Process.Name, Type: r.Process.Type, Labels: r.Process.Labels},
@@ -231,7 +232,7 @@ func (in *instance) selectCluster(ctx context.Context, s *placement.Snapshot, r 
 			NodeSelector: r.Version.Spec.NodeSelector, Labels: r.Version.Spec.Labels,
 			AttemptNumber: r.AttemptNumber, PreviousClusterIds: r.PreviousClusters,
 		},
-		Candidates: candidatesV1(s), DryRun: r.DryRun,
+		Candidates: seen.candidates, Ineligible: seen.ineligible, DryRun: r.DryRun,
 	})
 	if err != nil {
 		return placement.Answer{}, err
@@ -262,7 +263,7 @@ func (in *instance) selectCluster(ctx context.Context, s *placement.Snapshot, r 
 // selectClusters asks what a user may choose from.
 func (in *instance) selectClusters(ctx context.Context, s *placement.Snapshot, u placement.User, p placement.Project) (placement.Choice, error) {
 	answer, err := in.selector.SelectClusters(ctx, &selectorv1.SelectClustersRequest{
-		User: userV1(u), Project: projectV1(p), Candidates: candidatesV1(s),
+		User: userV1(u), Project: projectV1(p), Candidates: snapshotV1(s).candidates,
 	})
 	if err != nil {
 		return placement.Choice{}, err
@@ -296,18 +297,34 @@ func projectV1(p placement.Project) *selectorv1.Project {
 	return &selectorv1.Project{Id: p.ID, Name: p.Name, Labels: p.Labels, HomeClusterId: p.HomeCluster}
 }
 
-// candidatesV1 converts a snapshot once, however many selectors are asked about it.
-func candidatesV1(s *placement.Snapshot) []*selectorv1.Cluster {
+// snapshot is a placement.Snapshot as selectors get it.
+type snapshot struct {
+	candidates []*selectorv1.Cluster
+	ineligible *selectorv1.IneligibleClusters // nil: not known
+}
+
+// snapshotV1 converts a snapshot once, however many selectors are asked about it.
+func snapshotV1(s *placement.Snapshot) snapshot {
 	return s.Memo(func() any {
-		out := make([]*selectorv1.Cluster, 0, len(s.Candidates))
+		out := snapshot{candidates: make([]*selectorv1.Cluster, 0, len(s.Candidates))}
 		for _, c := range s.Candidates {
-			out = append(out, &selectorv1.Cluster{
-				Id: c.ID, Name: c.Name, Type: c.Type, Labels: c.Labels, SortOrder: c.SortOrder, KubernetesVersion: c.Version,
-				State: string(c.Health), Capacity: capacityV1(c.Capacity), ActiveAttempts: c.Active, IsDefault: c.Default,
-			})
+			out.candidates = append(out.candidates, clusterV1(c))
+		}
+		if s.Ineligible != nil {
+			out.ineligible = &selectorv1.IneligibleClusters{}
+		}
+		for _, c := range s.Ineligible {
+			out.ineligible.Clusters = append(out.ineligible.Clusters, &selectorv1.IneligibleCluster{Cluster: clusterV1(c), Reason: c.Excluded})
 		}
 		return out
-	}).([]*selectorv1.Cluster)
+	}).(snapshot)
+}
+
+func clusterV1(c placement.Candidate) *selectorv1.Cluster {
+	return &selectorv1.Cluster{
+		Id: c.ID, Name: c.Name, Type: c.Type, Labels: c.Labels, SortOrder: c.SortOrder, KubernetesVersion: c.Version,
+		State: string(c.Health), Capacity: capacityV1(c.Capacity), ActiveAttempts: c.Active, IsDefault: c.Default,
+	}
 }
 
 // capacityV1 keeps unknown apart from nothing.
