@@ -94,7 +94,7 @@ func (d *Decision) failed(s Selector, a Asked, err error) (stop bool) {
 // restrict asks SelectClusters, marks what the answer leaves out, and returns the candidates. stop says that the
 // decision is made: an error refuses.
 func (e *Engine) restrict(ctx context.Context, v *view, u User, p Project, d *Decision) (snap *Snapshot, stop bool) {
-	snap = &Snapshot{Candidates: v.eligible()}
+	snap = &Snapshot{Candidates: v.eligible(), Ineligible: v.ineligible()}
 	for _, s := range e.o.Selectors() {
 		if !s.Hooks().SelectClusters {
 			continue

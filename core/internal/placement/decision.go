@@ -56,6 +56,8 @@ type Candidate struct {
 	Default   bool              `json:"default"`
 	// Excluded says why the cluster is no candidate; empty: it is one.
 	Excluded string `json:"excluded,omitempty"`
+	// Passing, with Excluded, says that the cluster is no candidate only for now: it is active and allowed for the project.
+	Passing bool `json:"-"`
 }
 
 // AnswerKind is what a selector said.

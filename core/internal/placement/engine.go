@@ -114,6 +114,17 @@ func (v *view) eligible() []Candidate {
 	return out
 }
 
+// ineligible returns what is no candidate only for now; never nil.
+func (v *view) ineligible() []Candidate {
+	out := []Candidate{}
+	for _, c := range v.all {
+		if c.Passing {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 func (e *Engine) look(ctx context.Context, p Project) (*view, error) {
 	clusters, err := e.o.Store.Clusters(ctx)
 	if err != nil {
@@ -131,13 +142,19 @@ func (e *Engine) look(ctx context.Context, p Project) (*view, error) {
 	for _, c := range clusters {
 		load := e.o.Ledger.load(c.ID, c.Observed.Capacity)
 		v.seen[c.ID] = load.generation
+		excluded := exclusion(c, served, p)
 		v.all = append(v.all, Candidate{
 			ID: c.ID, Name: c.Name, Type: c.Type, Labels: c.Labels, SortOrder: c.SortOrder,
 			Version: c.Observed.Version, Health: health(c), Capacity: load.capacity, Active: load.active,
-			Default: c.ID == def, Excluded: exclusion(c, served, p),
+			Default: c.ID == def, Excluded: excluded, Passing: excluded != "" && c.Active && allowed(p, c.ID),
 		})
 	}
 	return v, nil
+}
+
+// allowed says whether the project may use a cluster at all.
+func allowed(p Project, id string) bool {
+	return p.Allowed == nil || slices.Contains(p.Allowed, id)
 }
 
 func health(c cluster.Cluster) cluster.Health {
@@ -160,7 +177,7 @@ func exclusion(c cluster.Cluster, served map[string]string, p Project) string {
 		return fmt.Sprintf("no provider plugin serves its type %q now", c.Type)
 	case c.Observed.Health == cluster.Suspect || c.Observed.Health == cluster.Lost:
 		return strings.TrimSuffix(fmt.Sprintf("%s: %s", c.Observed.Health, c.Observed.Message), ": ")
-	case p.Allowed != nil && !slices.Contains(p.Allowed, c.ID):
+	case !allowed(p, c.ID):
 		return fmt.Sprintf("not allowed for project %q", p.Name)
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +175,39 @@ var gpuLike = scripted{name: "gpu", answer: func(s *Snapshot, _ Request) (Answer
 	}
 	return Answer{Kind: Refused, Reason: "full"}, nil
 }}
+
+// TestSelectorsSeeWhatIsDown sees that "not now" can be told from "never": what is down for now is shown, what the project
+// may never use is not, and nothing is claimed where a selector restricted the choice.
+func TestSelectorsSeeWhatIsDown(t *testing.T) {
+	var seen []string
+	known := false
+	ask := scripted{name: "z", answer: func(s *Snapshot, _ Request) (Answer, error) {
+		seen, known = nil, s.Ineligible != nil
+		for _, c := range s.Ineligible {
+			seen = append(seen, c.ID+" "+c.Excluded)
+		}
+		return Answer{Kind: Abstained}, nil
+	}}
+	decide := func(r Request, sel ...Selector) {
+		t.Helper()
+		if _, err := engine(fixture(), sel...).Decide(t.Context(), "a", r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide(Request{}, ask)
+	want := []string{"s suspect: no answer", "c cordoned: upgrade", `n no provider plugin serves its type "eks" now`}
+	if !known || !slices.Equal(seen, want) {
+		t.Errorf("got %v, %q", known, seen)
+	}
+	decide(Request{Project: Project{Allowed: []string{"d", "s"}}}, ask)
+	if !known || !slices.Equal(seen, want[:1]) {
+		t.Errorf("got %v, %q", known, seen)
+	}
+	decide(Request{}, scripted{name: "a", choice: func(*Snapshot) (Choice, error) { return Choice{Clusters: []string{"d"}}, nil }}, ask)
+	if known {
+		t.Errorf("the choice is restricted, and still it is said what is down: %q", seen)
+	}
+}
 
 func TestTwoPlacementsNeverCountOnTheLastGPU(t *testing.T) {
 	e := engine(fixture(), gpuLike)

@@ -36,6 +36,9 @@ type Choice struct {
 type Snapshot struct {
 	// Candidates are the eligible clusters in the admin's order.
 	Candidates []Candidate
+	// Ineligible are the clusters that are no candidates only for now, so that a selector can tell "not now" from "never".
+	// nil: not known, because a selector restricted what the user may choose from and was not asked about these.
+	Ineligible []Candidate
 
 	once sync.Once
 	memo any

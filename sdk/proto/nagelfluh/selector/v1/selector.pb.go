@@ -847,7 +847,7 @@ func (x *IneligibleClusters) GetClusters() []*IneligibleCluster {
 // IneligibleCluster is a cluster and why it is no candidate.
 type IneligibleCluster struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster with what was last known of it.
+	// The cluster with what was last known of it; its state may also be "suspect" or "lost".
 	Cluster *Cluster `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// Why it takes no placements now, such as "cordoned" or "not answering". Never empty.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
