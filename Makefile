@@ -10,6 +10,8 @@ TOOLS   := $(CURDIR)/bin/tools
 MODULES := migrations sdk rig plugins/provider-kubeconfig plugins/provider-minikube plugins/provider-sameasbackend plugins/selector-gpu core e2e
 PLUGINS := provider-kubeconfig provider-minikube provider-sameasbackend selector-gpu
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# One set of flags for every build: a second set would compile all of client-go a second time.
+BUILD   := CGO_ENABLED=0 go build -trimpath
 LDFLAGS := -s -w -X github.com/nagelfluh/nagelfluh/core/internal/cli.Version=$(VERSION)
 
 .PHONY: help
@@ -20,10 +22,10 @@ help: ## List the targets
 build: ## Build the server with its CLI and the plugins into bin/
 	@mkdir -p bin/plugins
 	echo "building bin/nagelfluh" >&2
-	(cd core && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o ../bin/nagelfluh ./cmd/nagelfluh)
+	(cd core && $(BUILD) -ldflags '$(LDFLAGS)' -o ../bin/nagelfluh ./cmd/nagelfluh)
 	for p in $(PLUGINS); do
 	  echo "building bin/plugins/$$p" >&2
-	  (cd plugins/$$p && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../bin/plugins/$$p .)
+	  (cd plugins/$$p && $(BUILD) -ldflags '-s -w' -o ../../bin/plugins/$$p .)
 	done
 
 .PHONY: devcluster
@@ -32,7 +34,7 @@ devcluster: ## Build bin/devcluster, the throw-away local clusters (slow the fir
 
 .PHONY: demo
 demo: build devcluster ## Run jobs on two local clusters and keep serving; DEMO=once checks and ends; DEMO_KUBECONFIG=FILE uses your clusters
-	@(cd e2e && go build -o ../bin/demo ./demo)
+	@(cd e2e && $(BUILD) -o ../bin/demo ./demo)
 	exec bin/demo $(if $(filter once,$(DEMO)),--once) $(if $(DEMO_KUBECONFIG),--kubeconfig '$(DEMO_KUBECONFIG)')
 
 .PHONY: test
@@ -46,13 +48,14 @@ quick: ## Run the fast tests only: no dev cluster, no race detector
 
 .PHONY: bench
 bench: build devcluster ## Measure on two dev clusters and print a table of ratios
-	@(cd e2e && go build -o ../bin/bench ./bench)
+	@(cd e2e && $(BUILD) -o ../bin/bench ./bench)
 	exec bin/bench $(BENCH)
 
 .PHONY: lint
 lint: ## Check the code and the walls between packages
 	@.ci/tools.sh golangci-lint buf
 	$(TOOLS)/buf lint proto
+	export CGO_ENABLED=0 GOFLAGS=-trimpath
 	for m in $(MODULES); do echo "lint $$m" >&2; (cd $$m && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 .PHONY: generate

@@ -28,6 +28,6 @@ done
 for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
   for m in sdk core plugins/*; do
     echo "build $m for $platform" >&2
-    (cd "$m" && CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build ./...)
+    (cd "$m" && CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath ./...)
   done
 done

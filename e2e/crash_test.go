@@ -199,7 +199,7 @@ func TestRandomKills(t *testing.T) {
 // version ends with exactly one Job, none lost.
 func TestFailpoints(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "nagelfluh")
-	build := exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "./cmd/nagelfluh")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "failpoint", "-o", binary, "./cmd/nagelfluh")
 	build.Dir = filepath.Join(root, "core")
 	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

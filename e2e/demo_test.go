@@ -20,8 +20,8 @@ func TestDemoInterrupted(t *testing.T) {
 		t.Skip("finding every descendant needs /proc")
 	}
 	binary := filepath.Join(t.TempDir(), "demo")
-	build := exec.Command("go", "build", "-o", binary, "./demo")
-	build.Env = append(os.Environ(), "GOWORK=off")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "./demo")
+	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the demo: %v\n%s", err, out)
 	}
