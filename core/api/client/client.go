@@ -1177,25 +1177,25 @@ type VersionRef = string
 // DeleteClusterParams defines parameters for DeleteCluster.
 type DeleteClusterParams struct {
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
-	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateClusterParams defines parameters for UpdateCluster.
 type UpdateClusterParams struct {
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
-	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
 	// Project Id or name of one project. Absent, all that the caller sees.
-	Project string `form:"project,omitempty" json:"project,omitempty,omitzero"`
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
 
 	// After Only events with a higher sequence number. Absent, `/events` begins with what happens from now on and the events of a version with its first. `Last-Event-ID` wins over it.
 	After *After `form:"after,omitempty" json:"after,omitempty"`
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
-	LastEventID LastEventID `json:"Last-Event-ID,omitempty,omitzero"`
+	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // ListProcessesParams defines parameters for ListProcesses.
@@ -1204,37 +1204,37 @@ type ListProcessesParams struct {
 	Project string `form:"project" json:"project"`
 
 	// Cursor The `next_cursor` of the page before. Absent, the first page.
-	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit Most items of the page, 1 to 500. Absent, 50.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // SubmitProcessParams defines parameters for SubmitProcess.
 type SubmitProcessParams struct {
 	// IdempotencyKey Makes repeating the request safe; unique within the project. Absent, each request makes a version.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// Project Id or name of the project. May be absent for admins, who then see all.
-	Project string `form:"project,omitempty" json:"project,omitempty,omitzero"`
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
 
 	// Process Id of a process, or with `project` its name. Absent, all.
-	Process string `form:"process,omitempty" json:"process,omitempty,omitzero"`
+	Process *string `form:"process,omitempty" json:"process,omitempty"`
 
 	// State Only versions in this state. Absent, all.
-	State State `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	State *State `form:"state,omitempty" json:"state,omitempty"`
 
 	// Cluster Only versions whose latest attempt is on this cluster (id or name). Absent, all.
-	Cluster string `form:"cluster,omitempty" json:"cluster,omitempty,omitzero"`
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
 	// Cursor The `next_cursor` of the page before. Absent, the first page.
-	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit Most items of the page, 1 to 500. Absent, 50.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // StreamVersionEventsParams defines parameters for StreamVersionEvents.
@@ -1243,7 +1243,7 @@ type StreamVersionEventsParams struct {
 	After *After `form:"after,omitempty" json:"after,omitempty"`
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
-	LastEventID LastEventID `json:"Last-Event-ID,omitempty,omitzero"`
+	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // StreamLogsParams defines parameters for StreamLogs.
@@ -1252,16 +1252,16 @@ type StreamLogsParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 
 	// Attempt Number of the attempt, from 1. Absent, the latest.
-	Attempt int32 `form:"attempt,omitempty" json:"attempt,omitempty,omitzero"`
+	Attempt *int32 `form:"attempt,omitempty" json:"attempt,omitempty"`
 
 	// Container Name of the container. Absent, `main`, or the init container that failed.
-	Container string `form:"container,omitempty" json:"container,omitempty,omitzero"`
+	Container *string `form:"container,omitempty" json:"container,omitempty"`
 
 	// Tail Only the last so many lines. Absent, all.
 	Tail *int64 `form:"tail,omitempty" json:"tail,omitempty"`
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
-	LastEventID LastEventID `json:"Last-Event-ID,omitempty,omitzero"`
+	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // CreateAPIKeyJSONRequestBody defines body for CreateAPIKey for application/json ContentType.
@@ -2673,14 +2673,16 @@ func NewDeleteClusterRequest(server string, cluster string, params *DeleteCluste
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.IfMatch != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
 		}
-
-		req.Header.Set("If-Match", headerParam0)
 
 	}
 
@@ -2767,14 +2769,16 @@ func NewUpdateClusterRequestWithBody(server string, cluster string, params *Upda
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.IfMatch != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
 		}
-
-		req.Header.Set("If-Match", headerParam0)
 
 	}
 
@@ -2809,12 +2813,16 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "project", params.Project, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Project != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "project", *params.Project, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if params.After != nil {
@@ -2842,14 +2850,16 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.LastEventID != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
 		}
-
-		req.Header.Set("Last-Event-ID", headerParam0)
 
 	}
 
@@ -2919,20 +2929,28 @@ func NewListProcessesRequest(server string, params *ListProcessesParams) (*http.
 			}
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -3211,14 +3229,16 @@ func NewSubmitProcessRequestWithBody(server string, project ProjectRef, params *
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
-
-		req.Header.Set("Idempotency-Key", headerParam0)
 
 	}
 
@@ -3481,52 +3501,76 @@ func NewListVersionsRequest(server string, params *ListVersionsParams) (*http.Re
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "project", params.Project, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Project != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "project", *params.Project, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "process", params.Process, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Process != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "process", *params.Process, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cluster", params.Cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cluster", *params.Cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -3671,14 +3715,16 @@ func NewStreamVersionEventsRequest(server string, version VersionRef, params *St
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.LastEventID != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
 		}
-
-		req.Header.Set("Last-Event-ID", headerParam0)
 
 	}
 
@@ -3766,20 +3812,28 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempt", params.Attempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Attempt != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempt", *params.Attempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "container", params.Container, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Container != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "container", *params.Container, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if params.Tail != nil {
@@ -3807,14 +3861,16 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.LastEventID != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
 		}
-
-		req.Header.Set("Last-Event-ID", headerParam0)
 
 	}
 

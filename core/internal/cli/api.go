@@ -132,7 +132,7 @@ func (c *command) version(ctx context.Context, api *client.Client, ref string) (
 	if err == nil || !isCode(err, "not_found") && !isCode(err, "bad_parameter") {
 		return v, err
 	}
-	list, _, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: c.projectRef(), Process: ref, Limit: 1}))
+	list, _, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: optional(c.projectRef()), Process: &ref, Limit: optional(int32(1))}))
 	if isCode(err, "not_found") || err == nil && len(list.Items) == 0 {
 		return v, fmt.Errorf("there is no version and no process %q in project %q", ref, c.projectRef())
 	}
@@ -140,4 +140,13 @@ func (c *command) version(ctx context.Context, api *client.Client, ref string) (
 		return v, err
 	}
 	return list.Items[0], nil
+}
+
+// optional returns what an optional parameter wants: nil for the zero value.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
 }

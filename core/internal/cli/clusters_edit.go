@@ -107,7 +107,7 @@ func (c *command) clustersEdit() *cobra.Command {
 		}
 		p := &client.UpdateClusterParams{}
 		if in.ifMatch != "" {
-			p.IfMatch = fmt.Sprintf("%q", in.ifMatch)
+			p.IfMatch = optional(fmt.Sprintf("%q", in.ifMatch))
 		}
 		out, _, err := call[client.Cluster](api.UpdateCluster(ctx, args[0], p, body))
 		return c.changed(out, err)

@@ -37,7 +37,7 @@ func (c *command) logsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := &client.StreamLogsParams{Attempt: attempt, Container: container}
+		p := &client.StreamLogsParams{Attempt: optional(attempt), Container: optional(container)}
 		if cmd.Flags().Changed("tail") {
 			p.Tail = &tail
 		}

@@ -20,7 +20,7 @@ func (c *command) processesCommand() *cobra.Command {
 				return err
 			}
 			out, err := c.listVersions(cmd.Context(), api, client.ListVersionsParams{
-				Project: c.projectRef(), Process: process, State: client.State(state), Cluster: cluster,
+				Project: optional(c.projectRef()), Process: optional(process), State: optional(client.State(state)), Cluster: optional(cluster),
 			}, limit)
 			if err != nil {
 				return err
@@ -71,13 +71,13 @@ const pageSize = 200
 func (c *command) listVersions(ctx context.Context, api *client.Client, p client.ListVersionsParams, limit int32) (out client.VersionList, err error) {
 	out.Items = []client.Version{}
 	for int32(len(out.Items)) < limit {
-		p.Limit = min(limit-int32(len(out.Items)), pageSize)
+		p.Limit = optional(min(limit-int32(len(out.Items)), pageSize))
 		page, _, err := call[client.VersionList](api.ListVersions(ctx, &p))
 		if err != nil {
 			return out, err
 		}
 		out.Items = append(out.Items, page.Items...)
-		out.NextCursor, p.Cursor = page.NextCursor, page.NextCursor
+		out.NextCursor, p.Cursor = page.NextCursor, optional(page.NextCursor)
 		if page.NextCursor == "" {
 			break
 		}

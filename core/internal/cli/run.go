@@ -71,7 +71,7 @@ func (c *command) submit(ctx context.Context, api *client.Client, sub client.Sub
 		key = uuid.NewString()
 	}
 	for try := 1; ; try++ {
-		v, _, err := call[client.Version](api.SubmitProcess(ctx, c.projectRef(), &client.SubmitProcessParams{IdempotencyKey: key}, sub))
+		v, _, err := call[client.Version](api.SubmitProcess(ctx, c.projectRef(), &client.SubmitProcessParams{IdempotencyKey: &key}, sub))
 		var answered *apiError
 		refused := errors.As(err, &answered) && answered.status != http.StatusServiceUnavailable
 		if err == nil || refused || try == submitTries || ctx.Err() != nil {
@@ -173,7 +173,7 @@ func (c *command) interrupts(ctx context.Context, api *client.Client, v client.V
 func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Version) {
 	last := ""
 	open := func(ctx context.Context, id string) (*http.Response, error) {
-		return api.StreamVersionEvents(ctx, v.ID, &client.StreamVersionEventsParams{LastEventID: id})
+		return api.StreamVersionEvents(ctx, v.ID, &client.StreamVersionEventsParams{LastEventID: optional(id)})
 	}
 	// What goes wrong with this stream goes wrong with that of the log, which says so.
 	_ = follow(ctx, open, nil, func(m message) bool {
@@ -200,7 +200,7 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 func (c *command) followLog(ctx context.Context, api *client.Client, id string, p *client.StreamLogsParams) (end client.LogEnd, err error) {
 	open := func(ctx context.Context, last string) (*http.Response, error) {
 		q := *p
-		q.LastEventID = last
+		q.LastEventID = optional(last)
 		return api.StreamLogs(ctx, id, &q, func(_ context.Context, r *http.Request) error {
 			r.Header.Set("Accept", "text/event-stream")
 			return nil

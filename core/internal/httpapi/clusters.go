@@ -88,7 +88,7 @@ func (h *handlers) UpdateCluster(ctx context.Context, r gen.UpdateClusterRequest
 	if _, err := requireAdmin(ctx); err != nil {
 		return nil, err
 	}
-	c, revision, err := h.matched(ctx, r.Cluster, r.Params.IfMatch)
+	c, revision, err := h.matched(ctx, r.Cluster, given(r.Params.IfMatch))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (h *handlers) DeleteCluster(ctx context.Context, r gen.DeleteClusterRequest
 	if _, err := requireAdmin(ctx); err != nil {
 		return nil, err
 	}
-	c, revision, err := h.matched(ctx, r.Cluster, r.Params.IfMatch)
+	c, revision, err := h.matched(ctx, r.Cluster, given(r.Params.IfMatch))
 	if err != nil {
 		return nil, err
 	}

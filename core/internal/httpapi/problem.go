@@ -40,7 +40,6 @@ var Statuses = map[problem.Code]int{
 	problem.ProviderUnavailable:  http.StatusServiceUnavailable,
 	problem.ChoicesUnavailable:   http.StatusServiceUnavailable,
 	problem.LogsUnavailable:      http.StatusServiceUnavailable,
-	problem.Draining:             http.StatusServiceUnavailable,
 	problem.Timeout:              http.StatusServiceUnavailable,
 }
 

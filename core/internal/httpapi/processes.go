@@ -20,7 +20,7 @@ func (h *handlers) SubmitProcess(ctx context.Context, r gen.SubmitProcessRequest
 		return nil, err
 	}
 	sub := fromSubmission(*r.Body)
-	switch key := r.Params.IdempotencyKey; {
+	switch key := given(r.Params.IdempotencyKey); {
 	case key != "" && sub.Key != "" && sub.Key != key:
 		return nil, problem.InField(problem.Invalid, "key", "differs from the header Idempotency-Key: send one of them")
 	case key != "":
@@ -76,7 +76,7 @@ func (h *handlers) ListProcesses(ctx context.Context, r gen.ListProcessesRequest
 	if err != nil {
 		return nil, err
 	}
-	page, next, err := h.o.Store.Processes(ctx, p.ID, r.Params.Cursor, pageSize(r.Params.Limit))
+	page, next, err := h.o.Store.Processes(ctx, p.ID, given(r.Params.Cursor), pageSize(given(r.Params.Limit)))
 	if err != nil {
 		return nil, err
 	}
@@ -96,28 +96,29 @@ func (h *handlers) GetProcess(ctx context.Context, r gen.GetProcessRequestObject
 
 func (h *handlers) ListVersions(ctx context.Context, r gen.ListVersionsRequestObject) (gen.ListVersionsResponseObject, error) {
 	q := r.Params
-	f := store.VersionFilter{ProcessID: q.Process, State: process.State(q.State), Cursor: q.Cursor, Limit: pageSize(q.Limit)}
+	projectRef, processRef, clusterRef := given(q.Project), given(q.Process), given(q.Cluster)
+	f := store.VersionFilter{State: process.State(given(q.State)), Cursor: given(q.Cursor), Limit: pageSize(given(q.Limit))}
 	switch {
-	case q.Project != "":
-		p, err := h.project(ctx, q.Project)
+	case projectRef != "":
+		p, err := h.project(ctx, projectRef)
 		if err != nil {
 			return nil, err
 		}
 		f.ProjectID = p.ID
-	case !caller(ctx).Admin && q.Process == "":
+	case !caller(ctx).Admin && processRef == "":
 		return nil, problem.InField(problem.BadParameter, "project", "is missing: only admins list the versions of all projects")
 	}
-	if q.Process != "" {
-		p, err := h.processByRef(ctx, f.ProjectID, q.Process)
+	if processRef != "" {
+		p, err := h.processByRef(ctx, f.ProjectID, processRef)
 		if err != nil {
 			return nil, err
 		}
 		f.ProcessID = p.ID
 	}
-	if q.Cluster != "" {
-		c, err := h.o.Clusters.Find(ctx, q.Cluster)
+	if clusterRef != "" {
+		c, err := h.o.Clusters.Find(ctx, clusterRef)
 		if errors.Is(err, cluster.ErrNotFound) {
-			return nil, problem.InField(problem.UnknownCluster, "cluster", "there is no cluster %q", q.Cluster)
+			return nil, problem.InField(problem.UnknownCluster, "cluster", "there is no cluster %q", clusterRef)
 		}
 		if err != nil {
 			return nil, err
@@ -194,4 +195,12 @@ func (h *handlers) CancelVersion(ctx context.Context, r gen.CancelVersionRequest
 		return nil, err
 	}
 	return gen.CancelVersion200JSONResponse(h.namer(ctx).version(v)), nil
+}
+
+// given returns what an optional parameter holds; the zero value when it was not sent.
+func given[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }

@@ -32,7 +32,6 @@ const (
 	ProviderUnavailable  Code = "provider_unavailable"
 	ChoicesUnavailable   Code = "choices_unavailable"
 	LogsUnavailable      Code = "logs_unavailable"
-	Draining             Code = "draining"
 	Timeout              Code = "timeout"
 	Internal             Code = "internal"
 )

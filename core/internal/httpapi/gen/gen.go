@@ -1175,13 +1175,13 @@ type VersionRef = string
 // DeleteClusterParams defines parameters for DeleteCluster.
 type DeleteClusterParams struct {
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
-	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateClusterParams defines parameters for UpdateCluster.
 type UpdateClusterParams struct {
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
-	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListProcessesParams defines parameters for ListProcesses.
@@ -1190,37 +1190,37 @@ type ListProcessesParams struct {
 	Project string `form:"project" json:"project"`
 
 	// Cursor The `next_cursor` of the page before. Absent, the first page.
-	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit Most items of the page, 1 to 500. Absent, 50.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // SubmitProcessParams defines parameters for SubmitProcess.
 type SubmitProcessParams struct {
 	// IdempotencyKey Makes repeating the request safe; unique within the project. Absent, each request makes a version.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// Project Id or name of the project. May be absent for admins, who then see all.
-	Project string `form:"project,omitempty" json:"project,omitempty,omitzero"`
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
 
 	// Process Id of a process, or with `project` its name. Absent, all.
-	Process string `form:"process,omitempty" json:"process,omitempty,omitzero"`
+	Process *string `form:"process,omitempty" json:"process,omitempty"`
 
 	// State Only versions in this state. Absent, all.
-	State State `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	State *State `form:"state,omitempty" json:"state,omitempty"`
 
 	// Cluster Only versions whose latest attempt is on this cluster (id or name). Absent, all.
-	Cluster string `form:"cluster,omitempty" json:"cluster,omitempty,omitzero"`
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
 	// Cursor The `next_cursor` of the page before. Absent, the first page.
-	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit Most items of the page, 1 to 500. Absent, 50.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateAPIKeyJSONRequestBody defines body for CreateAPIKey for application/json ContentType.
@@ -1438,7 +1438,7 @@ func (w *ServerInterfaceWrapper) DeleteCluster(ctx echo.Context) error {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
 		}
 
-		params.IfMatch = IfMatch
+		params.IfMatch = &IfMatch
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -1490,7 +1490,7 @@ func (w *ServerInterfaceWrapper) UpdateCluster(ctx echo.Context) error {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
 		}
 
-		params.IfMatch = IfMatch
+		params.IfMatch = &IfMatch
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -1649,7 +1649,7 @@ func (w *ServerInterfaceWrapper) SubmitProcess(ctx echo.Context) error {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
 		}
 
-		params.IdempotencyKey = IdempotencyKey
+		params.IdempotencyKey = &IdempotencyKey
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
