@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 		host()
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // chatty prints, panics and hangs as the process name tells it to.
@@ -64,6 +65,7 @@ func (chatty) SelectCluster(ctx context.Context, r selector.Request) (selector.A
 		<-ctx.Done()
 		return selector.Answer{}, ctx.Err()
 	case "slow":
+		fmt.Fprintln(os.Stderr, "slow has begun")
 		time.Sleep(time.Second)
 	case "size":
 		return selector.Abstain(fmt.Sprint(len(r.Process.Labels["big"]))), nil
@@ -217,7 +219,7 @@ func TestServeByHand(t *testing.T) {
 }
 
 func TestServeEndsOnTerm(t *testing.T) {
-	client, conn, _ := start(t, "quiet")
+	client, conn, stderr := start(t, "quiet")
 	if _, err := ask(t, conn, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +233,7 @@ func TestServeEndsOnTerm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // the slow call has to be under way; there is nothing to wait on from here
+	eventually(t, "the slow call is under way", func() bool { return strings.Contains(stderr.String(), "slow has begun") })
 	if err := process.Signal(term); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"regexp"
@@ -52,7 +53,7 @@ func (s *stdio) copy(r io.Reader) {
 		} else {
 			s.write(s.stderr, line)
 		}
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
 	}

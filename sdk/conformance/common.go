@@ -209,11 +209,7 @@ func together(ctx context.Context, call func(context.Context) error) error {
 	errs := make([]error, callers)
 	var wg sync.WaitGroup
 	for i := range callers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = call(ctx)
-		}()
+		wg.Go(func() { errs[i] = call(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -15,6 +15,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -141,7 +142,7 @@ func (s *suite) one(ctx context.Context, c check) Result {
 	ctx, cancel := context.WithTimeout(ctx, perCheck)
 	defer cancel()
 	err := c.run(ctx, s)
-	if reason, ok := err.(skip); ok {
+	if reason := skip(""); errors.As(err, &reason) {
 		return Result{Check: c.name, Skipped: string(reason)}
 	}
 	if _, alive := s.describe(ctx, s.session); alive != nil {

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -54,8 +55,8 @@ func TestDecodeRefuses(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := schema.Decode[config]([]byte(test.config))
-			errs, ok := err.(field.Errors)
-			if !ok || len(errs) != 1 || errs[0].Path != test.path || !strings.Contains(errs[0].Message, test.message) {
+			var errs field.Errors
+			if !errors.As(err, &errs) || len(errs) != 1 || errs[0].Path != test.path || !strings.Contains(errs[0].Message, test.message) {
 				t.Errorf("got %v", err)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
