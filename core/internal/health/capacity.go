@@ -20,7 +20,7 @@ func (c *check) readCapacity(ctx context.Context, client *kube.Client, now time.
 	if now.Sub(c.capacityAt) < c.m.o.CapacityEvery*9/10 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.m.o.ExtendedTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.m.o.CapacityTimeout)
 	defer cancel()
 	nodes, err := client.Probe().CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

@@ -44,8 +44,8 @@ type Options struct {
 	Counted func(clusterID string, attempts map[string]bool)
 	// EnsureNamespace makes missing job namespaces.
 	EnsureNamespace bool
-	// ExtendedTimeout bounds the reading of nodes and pods of a large cluster; default 20 s.
-	ExtendedTimeout time.Duration
+	// CapacityTimeout bounds the reading of nodes and pods of a large cluster; default 20 s.
+	CapacityTimeout time.Duration
 }
 
 // Monitor watches every active cluster. Its methods are safe for concurrent use.
@@ -70,7 +70,7 @@ func New(o Options) *Monitor {
 	def(&o.Interval, 10*time.Second)
 	def(&o.CapacityEvery, 15*time.Second)
 	def(&o.Timeout, 5*time.Second)
-	def(&o.ExtendedTimeout, 20*time.Second)
+	def(&o.CapacityTimeout, 20*time.Second)
 	def(&o.LostAfter, 15*time.Minute)
 	def(&o.Scan, 2*time.Second)
 	return &Monitor{o: o, checks: map[string]*check{}, wake: make(chan struct{}, 1)}

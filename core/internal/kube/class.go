@@ -37,7 +37,7 @@ const (
 	Exists        Class = "exists"         // 409 of a name
 	Gone          Class = "gone"           // 410: a resource version too old
 	Invalid       Class = "invalid"        // 400, 413, 422 and other refusals of the request itself
-	Throttled     Class = "throttled"      // 429
+	Throttled     Class = "throttled"      // 429, or our own rate limit
 	Server        Class = "server"         // 5xx
 	Canceled      Class = "canceled"       // the caller gave up
 	Provider      Class = "provider"       // no connection from the provider plugin, or one that the policy refuses
@@ -112,6 +112,8 @@ func classifyTransport(err error) Class {
 		return Denied
 	case errors.Is(err, context.Canceled):
 		return Canceled
+	case strings.Contains(err.Error(), "client rate limiter Wait"):
+		return Throttled // by our own limit: the request was never sent
 	case errors.As(err, &dns) && !dns.IsTimeout:
 		return DNS
 	case isTLS(err):

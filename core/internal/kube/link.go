@@ -154,12 +154,13 @@ func newTransport() *http.Transport {
 	}
 }
 
-// swap puts new credentials in place. With reopen the open streams are opened again, spread over a moment: their owners
-// see the stream end as it does now and then anyway.
+// swap puts new credentials in place. With reopen, and when the connections change with the certificate, the open streams
+// are opened again, spread over a moment: their owners see the stream end as it does now and then anyway.
 func (l *link) swap(creds *credentials, reopen bool) error {
 	old := l.current.Load()
 	next := &wire{creds: creds, base: old.base, rt: old.rt, conns: old.conns}
 	if creds.certSum != old.creds.certSum {
+		reopen = true
 		var err error
 		if next, err = l.newWire(creds); err != nil {
 			return err
@@ -171,8 +172,10 @@ func (l *link) swap(creds *credentials, reopen bool) error {
 		return nil
 	}
 	l.current.Store(next)
-	delete(l.wires, old)
 	l.wires[next] = struct{}{}
+	if next.base == old.base {
+		delete(l.wires, old) // else its connections drain, and a close must find them
+	}
 	var streams []*stream
 	if reopen {
 		for s := range l.streams {
@@ -185,7 +188,12 @@ func (l *link) swap(creds *credentials, reopen bool) error {
 	}
 	if next.base != old.base {
 		old.base.CloseIdleConnections()
-		time.AfterFunc(drainGrace, old.conns.CloseAll)
+		time.AfterFunc(drainGrace, func() {
+			old.conns.CloseAll()
+			l.mu.Lock()
+			delete(l.wires, old)
+			l.mu.Unlock()
+		})
 	}
 	return nil
 }

@@ -535,3 +535,48 @@ func TestCheckAddr(t *testing.T) {
 		t.Errorf("the operator's exemption does not hold: %v", err)
 	}
 }
+
+// Health checks pass where the work has to wait, and a call that waited in vain was never sent.
+func TestRateLimit(t *testing.T) {
+	a := newAPI(t, version)
+	r := newTestRegistry(t, newWorld(gives(a.kubeconfig("t"))), func(o *Options) { o.QPS, o.Burst = 0.01, 1 })
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(c); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	sent := len(a.requests())
+	_, err = c.Clientset.BatchV1().Jobs("n").Get(ctx, "x", metav1.GetOptions{})
+	if Classify(err) != Throttled || Reached(err) || MayHaveHappened(err) || len(a.requests()) != sent {
+		t.Errorf("%q: %v", Classify(err), err)
+	}
+	if _, err := c.Probe().Discovery().ServerVersion(); err != nil {
+		t.Errorf("the probe has to wait: %v", err)
+	}
+}
+
+// A new client certificate needs connections of its own; tokens share them.
+func TestSwapOfCertificateMakesNewConnections(t *testing.T) {
+	l, err := newLink("c", target{endpoint: endpoint{server: "https://cluster.example"}, creds: &credentials{token: "a"}}, nil, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := l.current.Load()
+	if err := l.swap(&credentials{token: "b"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if second := l.current.Load(); second.base != first.base || second.creds.token != "b" {
+		t.Error("a new token made a new transport")
+	}
+	if err := l.swap(&credentials{certSum: [32]byte{1}}, false); err != nil {
+		t.Fatal(err)
+	}
+	if l.current.Load().base == first.base {
+		t.Error("a new certificate uses the old connections")
+	}
+	l.close(0)
+}
