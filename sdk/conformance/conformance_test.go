@@ -192,11 +192,12 @@ func (panics) SelectCluster(_ context.Context, r selector.Request) (selector.Ans
 	return selector.Select(r.Candidates[0].ID, "the first"), nil
 }
 
-type deaf struct{}
+// deaf ignores its deadline until it is released.
+type deaf struct{ release chan struct{} }
 
-func (deaf) SelectCluster(_ context.Context, r selector.Request) (selector.Answer, error) {
+func (d deaf) SelectCluster(_ context.Context, r selector.Request) (selector.Answer, error) {
 	if r.Process.Name == "any" {
-		time.Sleep(4 * time.Second)
+		<-d.release
 	}
 	return selector.Abstain(""), nil
 }
@@ -354,6 +355,8 @@ func TestBad(t *testing.T) {
 	}
 	describe := func(f func(*pluginv1.DescribeResponse)) Target { return rawSelector(raw{describe: f}) }
 	calls := 0
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
 	tests := map[string]struct {
 		target   Target
 		provider bool
@@ -390,7 +393,7 @@ func TestBad(t *testing.T) {
 		"zero answer":           {memory(zeroAnswer{}), false, "answers each placement", "answered wrongly"},
 		"sdk elsewhere":         {memory(unknownCluster{}), false, "answers each placement", "nowhere"},
 		"panics on nobody":      {memory(panics{}), false, "survives requests", "panicked"},
-		"ignores deadlines":     {memory(deaf{}), false, "ends a call with its deadline", "still runs"},
+		"ignores deadlines":     {memory(deaf{release}), false, "ends a call with its deadline", "still runs"},
 		"dies":                  {installed(t, "selector-dies"), false, "answers each placement", ""},
 		"never serves":          {installed(t, "selector-silent"), false, "starts", "does not start"},
 		"selects as a provider": {installed(t, "provider-wrong-kind"), false, "file name", "selector-"},
