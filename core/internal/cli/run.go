@@ -185,7 +185,10 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 			return false
 		}
 		text := e.Message
-		if e.State != "" {
+		switch {
+		case e.Kind == "decided" && e.ClusterID != "":
+			text = "placed on " + c.clusterName(ctx, api, v.ID, e.ClusterID) + ": " + text
+		case e.State != "":
 			text = string(e.State) + ": " + text
 		}
 		if text != last {
@@ -194,6 +197,15 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 		}
 		return false
 	})
+}
+
+// clusterName asks for the name of the version's cluster; its id will do when that fails.
+func (c *command) clusterName(ctx context.Context, api *client.Client, versionID, clusterID string) string {
+	v, _, err := call[client.Version](api.GetVersion(ctx, versionID))
+	if err != nil || v.Attempt.ClusterID != clusterID {
+		return clusterID
+	}
+	return nameOr(v.Attempt.ClusterName, clusterID)
 }
 
 // followLog writes the log to standard output until its end.

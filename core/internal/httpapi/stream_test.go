@@ -1,0 +1,258 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
+)
+
+// stream is an open stream of events.
+type stream struct {
+	t      *testing.T
+	header http.Header
+	lines  chan string
+	stop   context.CancelFunc
+}
+
+func (w *world) open(path string, headers ...string) *stream {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.key)
+	req.Header.Set("Accept", "text/event-stream")
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "key" {
+			req.Header.Set("Authorization", "Bearer "+headers[i+1])
+			continue
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if resp.StatusCode != 200 {
+		w.t.Fatalf("%s: status %d", path, resp.StatusCode)
+	}
+	s := &stream{t: w.t, header: resp.Header, lines: make(chan string, 1000), stop: stop}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(s.lines)
+		defer resp.Body.Close()
+		in := bufio.NewScanner(resp.Body)
+		for in.Scan() {
+			s.lines <- in.Text()
+		}
+	}()
+	w.t.Cleanup(func() { stop(); <-done })
+	return s
+}
+
+const patience = 10 * time.Second
+
+// line returns the next line; false: the stream has ended.
+func (s *stream) line() (string, bool) {
+	s.t.Helper()
+	select {
+	case l, ok := <-s.lines:
+		return l, ok
+	case <-time.After(patience):
+		s.t.Fatal("nothing comes")
+		return "", false
+	}
+}
+
+type sent struct{ id, name, data string }
+
+// next returns the next event, past comments; false: the stream has ended.
+func (s *stream) next() (e sent, ok bool) {
+	s.t.Helper()
+	for {
+		l, ok := s.line()
+		if !ok {
+			return e, false
+		}
+		field, value, _ := strings.Cut(l, ": ")
+		switch field {
+		case "id":
+			e.id = value
+		case "event":
+			e.name = value
+		case "data":
+			e.data = value
+		case "":
+			if e.name != "" {
+				return e, true
+			}
+		}
+	}
+}
+
+func TestB40HeadersAndHeartbeats(t *testing.T) {
+	w := newWorld(t)
+	s := w.open("/api/v1/events")
+	if s.header.Get("X-Accel-Buffering") != "no" || s.header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("headers %v", s.header)
+	}
+	if l, _ := s.line(); !strings.HasPrefix(l, ": ") {
+		t.Errorf("the first line is %q, want a comment", l)
+	}
+	for beats := 0; beats < 3; {
+		if l, _ := s.line(); strings.HasPrefix(l, ": ") {
+			beats++
+		}
+	}
+}
+
+func TestVersionEventsFromTheStartToTheEnd(t *testing.T) {
+	w := newWorld(t)
+	v := must[version](w, w.do("POST", submit, submission()), 201)
+	other := must[version](w, w.do("POST", submit, submission()), 201)
+	s := w.open("/api/v1/versions/" + v.ID + "/events")
+	first, _ := s.next()
+	if first.name != string(event.Submitted) {
+		t.Fatalf("first %+v", first)
+	}
+	must[version](w, w.do("POST", "/api/v1/versions/"+other.ID+"/cancel", nil), 200)
+	must[version](w, w.do("POST", "/api/v1/versions/"+v.ID+"/cancel", nil), 200)
+	var names []string
+	last := first
+	for {
+		e, ok := s.next()
+		if !ok {
+			t.Fatal("no end event")
+		}
+		names = append(names, e.name)
+		if e.name == "end" {
+			break
+		}
+		var data struct {
+			VersionID string `json:"version_id"`
+		}
+		if err := json.Unmarshal([]byte(e.data), &data); err != nil || data.VersionID != v.ID {
+			t.Errorf("%v: %s", err, e.data)
+		}
+		last = e
+	}
+	if got := strings.Join(names, " "); got != "cancel-requested state end" {
+		t.Errorf("got %s", got)
+	}
+	if _, ok := s.next(); ok {
+		t.Error("something follows the end")
+	}
+	// Resumed behind the first: the rest comes once more, and the end.
+	again := w.open("/api/v1/versions/"+v.ID+"/events", "Last-Event-ID", first.id)
+	if e, _ := again.next(); e.name != "cancel-requested" {
+		t.Errorf("got %+v", e)
+	}
+	if e, _ := again.next(); e.id != last.id {
+		t.Errorf("got %+v", e)
+	}
+	if e, _ := again.next(); e.name != "end" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// Streams that are opened, resumed and slow while many events are written see each of them once and in order.
+func TestEventsEachOnce(t *testing.T) {
+	w := newWorld(t)
+	const submissions = 300
+	body := object{"items": func() (all []any) {
+		for i := range 10 {
+			all = append(all, submission(set("name", fmt.Sprint("p", i))))
+		}
+		return all
+	}()}
+	early := w.open("/api/v1/events?after=0")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range submissions / 10 {
+			if a := w.do("POST", submit+"/bulk", body); a.status != 201 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		}
+	})
+	read := func(s *stream, after, n int) {
+		for want := after + 1; want <= after+n; want++ {
+			e, ok := s.next()
+			if !ok || e.id != fmt.Sprint(want) {
+				t.Errorf("event %s (%v), want %d", e.id, ok, want)
+				return
+			}
+		}
+	}
+	read(early, 0, submissions)
+	wg.Wait()
+	read(w.open("/api/v1/events?after=0"), 0, submissions)
+	read(w.open("/api/v1/events", "Last-Event-ID", "123"), 123, submissions-123)
+}
+
+func TestEventsOfOnesOwnProjects(t *testing.T) {
+	w := newWorld(t)
+	must[object](w, w.do("POST", "/api/v1/users", object{"name": "eve"}), 201)
+	key := must[struct{ Key string }](w, w.do("POST", "/api/v1/api-keys", object{"name": "k", "user": "eve"}), 201).Key
+	must[object](w, w.do("POST", "/api/v1/projects", object{"name": "hers", "members": []string{"eve"}}), 201)
+	s := w.open("/api/v1/events", "key", key)
+	must[version](w, w.do("POST", submit, submission()), 201)
+	mine := must[version](w, w.do("POST", "/api/v1/projects/hers/processes", submission()), 201)
+	if e, _ := s.next(); !strings.Contains(e.data, mine.ID) {
+		t.Errorf("got %s", e.data)
+	}
+}
+
+func TestStreamsEndAtDrain(t *testing.T) {
+	w := newWorld(t)
+	v := must[version](w, w.do("POST", submit, submission()), 201)
+	all := []*stream{
+		w.open("/api/v1/events"), w.open("/api/v1/versions/" + v.ID + "/events"), w.open("/api/v1/versions/" + v.ID + "/logs?container=silent"),
+	}
+	w.api.Drain()
+	w.api.Drain()
+	for i, s := range all {
+		for {
+			if _, ok := s.next(); !ok {
+				break
+			}
+		}
+		_ = i
+	}
+}
+
+func TestLogs(t *testing.T) {
+	w := newWorld(t)
+	v := must[version](w, w.do("POST", submit, submission()), 201)
+	path := "/api/v1/versions/" + v.ID + "/logs"
+	a := w.do("GET", path, nil)
+	if a.status != 200 || string(a.body) != "hello\n" || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {
+		t.Errorf("%d %q %v", a.status, a.body, a.header)
+	}
+	s := w.open(path)
+	log, _ := s.next()
+	end, _ := s.next()
+	if log.name != "log" || log.data != `{"text":"hello\n"}` || end.name != "end" || !strings.Contains(end.data, `"succeeded"`) {
+		t.Errorf("got %+v %+v", log, end)
+	}
+	if a := w.do("GET", path, nil, "Accept", "text/event-stream", "Last-Event-ID", end.id); a.status != 204 {
+		t.Errorf("a reconnect after the end: %d", a.status)
+	}
+	for q, field := range map[string]string{"?attempt=7": "attempt", "?container=nope": "container", "?tail=-1": "tail"} {
+		if a := w.do("GET", path+q, nil); a.status != 400 || len(a.problem().Errors) != 1 || a.problem().Errors[0].Field != field {
+			t.Errorf("%s: %d %s", q, a.status, a.body)
+		}
+	}
+	if a := w.do("GET", path, nil, "Last-Event-ID", "rubbish"); a.status != 400 || a.problem().Errors[0].Field != "Last-Event-ID" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
