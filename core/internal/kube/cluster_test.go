@@ -101,6 +101,20 @@ func TestRealCluster(t *testing.T) {
 		eventually(t, "seen after the cut", func() bool { return read(a).State == process.Succeeded })
 	})
 
+	t.Run("an expired watch lists again", func(t *testing.T) { // B43
+		undo := proxy.Add(faultproxy.Expired(), faultproxy.On("GET", "watch=true"), faultproxy.Times(4))
+		defer undo()
+		watches := proxy.Count("GET", "watch=true")
+		proxy.Cut()
+		eventually(t, "connected again", func() bool { return ping(client) == nil })
+		a := submit(t, process.Spec{Image: "any", Command: []string{"true"}})
+		eventually(t, "seen after the expiry", func() bool { return read(a).State == process.Succeeded })
+		eventually(t, "no problem is left", func() bool { return seen.Problem() == nil })
+		if n := proxy.Count("GET", "watch=true") - watches; n < 4 || n > 20 {
+			t.Errorf("%d watches were opened", n)
+		}
+	})
+
 	t.Run("a frozen cluster is noticed and comes back", func(t *testing.T) {
 		proxy.Freeze()
 		start := time.Now()

@@ -23,6 +23,16 @@ func ping(c *Client) error {
 	return err
 }
 
+// ended waits until a client says that it was replaced.
+func ended(t *testing.T, c *Client) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the client is not closed")
+	}
+}
+
 func TestGetConnectsOnceForAll(t *testing.T) {
 	a := newAPI(t, version)
 	release := make(chan struct{})
@@ -168,7 +178,7 @@ func TestMovedClusterIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-first.Done()
+	ended(t, first)
 	if first == second || second.Server() != b.URL {
 		t.Errorf("server is %s, want %s", second.Server(), b.URL)
 	}
@@ -180,7 +190,7 @@ func TestMovedClusterIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-second.Done()
+	ended(t, second)
 	if third.Namespace != "team-a" {
 		t.Errorf("namespace %s", third.Namespace)
 	}
@@ -325,7 +335,7 @@ func TestUnknownAndRemovedCluster(t *testing.T) {
 	if _, err := r.Get(t.Context(), "c1"); !errors.Is(err, cluster.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
-	<-c.Done()
+	ended(t, c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.slots) != 0 {
@@ -358,7 +368,7 @@ func TestCloseAndDrop(t *testing.T) {
 	}
 	r.Drop("c1")
 	r.Drop("c1")
-	<-c.Done()
+	ended(t, c)
 	c, err = r.Get(t.Context(), "c1")
 	if err != nil {
 		t.Fatal(err)
@@ -498,7 +508,9 @@ func TestEditReopensStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := c.Logs(t.Context(), "pod", "main", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	log, err := c.Logs(ctx, "pod", "main", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -579,4 +591,28 @@ func TestSwapOfCertificateMakesNewConnections(t *testing.T) {
 		t.Error("a new certificate uses the old connections")
 	}
 	l.close(0)
+}
+
+// A provider that fails when its token was rejected is not asked at every look at the row.
+func TestFailedRenewalIsNotRepeatedAtOnce(t *testing.T) {
+	a := newAPI(t, version)
+	w := newWorld(gives(a.kubeconfig("t")))
+	r := newTestRegistry(t, w)
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.allow()
+	w.answer(fails("away"))
+	for range 10 {
+		if err := ping(c); Classify(err) != Credentials {
+			t.Fatalf("got %v", err)
+		}
+		if again, err := r.Get(t.Context(), "c1"); err != nil || again != c {
+			t.Fatalf("got another client, %v", err)
+		}
+	}
+	if n := w.connects.Load(); n != 2 {
+		t.Errorf("%d connects, want the first and one more", n)
+	}
 }

@@ -285,3 +285,25 @@ func TestWatchIsSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(s)
 }
+
+// A name that comes back with another attempt is found under that one alone.
+func TestShelfForgetsTheOldAttempt(t *testing.T) {
+	s := newShelf(trimJob)
+	s.changed, s.seen, s.synced = func(string) {}, func() {}, func() {}
+	for _, attempt := range []string{"a1", "a2"} {
+		j := aJob("one", attempt)
+		j.UID = types.UID(attempt)
+		if err := s.Add(j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.of("a1")) != 0 || len(s.of("a2")) != 1 || len(s.all()) != 1 {
+		t.Errorf("a1 has %d, a2 %d, in all %d", len(s.of("a1")), len(s.of("a2")), len(s.all()))
+	}
+	if err := s.Replace([]any{aJob("two", "a3")}, "9"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.of("a2")) != 0 || len(s.of("a3")) != 1 || len(s.byAttempt) != 1 {
+		t.Errorf("after a list: %d attempts", len(s.byAttempt))
+	}
+}
