@@ -177,7 +177,8 @@ func (s *Server) Get(ctx context.Context, path string, out any) error {
 	return json.Unmarshal(r.Body, out)
 }
 
-// Until asks again and again, a short pause between, until check says done or gives up with an error, or ctx ends.
+// Until asks again and again, a short pause between, until check says done or ctx ends; check's last error then says
+// what was missing.
 func Until(ctx context.Context, what string, check func() (bool, error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -185,7 +186,7 @@ func Until(ctx context.Context, what string, check func() (bool, error)) error {
 	for {
 		done, err := check()
 		if done {
-			return err
+			return nil
 		}
 		last = err
 		select {
