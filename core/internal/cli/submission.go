@@ -1,19 +1,19 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
-	"math"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nagelfluh/nagelfluh/core/api/client"
+	"github.com/nagelfluh/nagelfluh/core/internal/yamldoc"
 )
 
 // submission are the flags that describe what is to run.
@@ -149,56 +149,34 @@ func imageName(image string) string {
 	return name
 }
 
-// readSubmission reads a file strictly: what the contract does not know is an error. Quantities and values of variables
-// may be numbers in it, as people write them.
+// readSubmission reads a file strictly: what the contract does not know is an error. Quantities, labels and values of
+// variables are text however they are written.
 func readSubmission(file string, in io.Reader) (out client.Submission, err error) {
 	raw, err := readFile(file, in)
 	if err != nil {
 		return out, err
 	}
-	var tree map[string]any
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+	tree, err := yamldoc.Decode(raw, isText)
+	if err != nil {
 		return out, usage("%s is not valid YAML: %v", file, err)
-	}
-	if spec, ok := tree["spec"].(map[string]any); ok {
-		for _, key := range []string{"requests", "limits", "node_selector", "labels"} {
-			if m, ok := spec[key].(map[string]any); ok {
-				for name, v := range m {
-					m[name] = asText(v)
-				}
-			}
-		}
-		if env, ok := spec["env"].([]any); ok {
-			for _, e := range env {
-				if m, ok := e.(map[string]any); ok {
-					m["value"] = asText(m["value"])
-				}
-			}
-		}
 	}
 	plain, err := json.Marshal(tree)
 	if err != nil {
 		return out, err
 	}
-	if err := yaml.UnmarshalStrict(plain, &out); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(plain))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&out); err != nil {
 		return out, usage("%s is no submission: %v", file, err)
 	}
 	return out, nil
 }
 
-func asText(v any) any {
-	switch v := v.(type) {
-	case nil:
-		return ""
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			return strconv.FormatInt(int64(v), 10)
-		}
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	case int64, bool:
-		return fmt.Sprint(v)
-	}
-	return v
+// numbers are the fields of a submission that are not text.
+var numbers = []string{"retries", "max_runtime_seconds"}
+
+func isText(path []string) bool {
+	return len(path) != 2 || path[0] != "spec" || !slices.Contains(numbers, path[1])
 }
 
 func readFile(file string, in io.Reader) ([]byte, error) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/nagelfluh/nagelfluh/core/internal/yamldoc"
 )
 
 // readFile takes the YAML file; unknown and doubled keys are errors.
@@ -15,9 +15,14 @@ func (c *Config) readFile(path string, all []setting) (errs []error) {
 	if err != nil {
 		return []error{fmt.Errorf("read the configuration: %w", err)}
 	}
-	var tree map[string]any
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+	// Settings are text that each setting reads for itself; what is for plugins is JSON.
+	doc, err := yamldoc.Decode(raw, func(at []string) bool { return at[0] != "plugins" })
+	if err != nil {
 		return []error{fmt.Errorf("configuration %s is not valid YAML: %w", path, err)}
+	}
+	tree, isMap := doc.(map[string]any)
+	if doc != nil && !isMap {
+		return []error{fmt.Errorf("configuration %s is no mapping of settings", path)}
 	}
 	byKey := map[string]setting{}
 	groups := map[string]bool{}

@@ -50,19 +50,13 @@ func last(given []string) string {
 	return strings.TrimSpace(given[len(given)-1])
 }
 
-// scalar writes a YAML scalar as the environment would have it.
+// scalar takes one value of the file, which is text as it is written there.
 func scalar(raw any) (string, error) {
 	switch v := raw.(type) {
 	case nil:
 		return "", nil
 	case string:
 		return v, nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64), nil
-	case int64:
-		return strconv.FormatInt(v, 10), nil
 	}
 	return "", fmt.Errorf("is a %s: want one value", yamlKind(raw))
 }
