@@ -134,7 +134,7 @@ func TestClassifyOwn(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(429)
+		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"details":{"retryAfterSeconds":20}}`))
 	})
 	r := newTestRegistry(t, newWorld(gives(a.kubeconfig("t"))))

@@ -497,7 +497,7 @@ func (f observe) Observe(c Call) { f(c) }
 // An edit cuts open streams so that they come back with the new token; a log that is cut is not taken for whole.
 func TestEditReopensStreams(t *testing.T) {
 	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(200)
+		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "line\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()

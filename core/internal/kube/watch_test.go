@@ -269,7 +269,7 @@ func TestWatchIsSmall(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i := range 1000 {
 		p := aPod(fmt.Sprintf("pod-%04d", i), fmt.Sprintf("0199f0c2-0000-7000-8000-%012d", i))
-		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 4096)}}}
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(string(make([]byte, 4096)))}}
 		p.Annotations = map[string]string{"big": string(make([]byte, 4096))}
 		p.Spec.Containers = []corev1.Container{{Name: "main", Image: "i", Env: make([]corev1.EnvVar, 50)}}
 		p.Spec.Volumes = make([]corev1.Volume, 10)
