@@ -135,7 +135,9 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	if a.db, err = store.Open(ctx, store.Options{URL: a.cfg.Database, Exclusive: true, Logger: a.log.Named("store")}); err != nil {
+	if a.db, err = store.Open(ctx, store.Options{
+		URL: a.cfg.Database, Exclusive: true, Lost: func(err error) { a.failed <- err }, Logger: a.log.Named("store"),
+	}); err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}
 	a.closers.add(a.db.Close)
