@@ -273,7 +273,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request, ns, kind string) {
 func (a *api) watch(w http.ResponseWriter, r *http.Request, ns, kind string, selector labels.Selector) {
 	since, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(200)
+	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
 	done := r.Context().Done()
 	stop := make(chan struct{})

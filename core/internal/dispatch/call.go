@@ -84,6 +84,15 @@ func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(w.d.now()))
 	defer cancel()
+	select {
+	case w.posts <- struct{}{}:
+		defer func() { <-w.posts }()
+	case <-ctx.Done():
+		return nil, &unsent{ctx.Err()}
+	}
+	if w.reach.blocked() {
+		return nil, errParked
+	}
 	c, err := w.client(ctx)
 	if err != nil {
 		return nil, err

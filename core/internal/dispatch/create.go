@@ -58,10 +58,7 @@ func (w *worker) create(ctx context.Context, a *attempt, row process.Attempt) (t
 // lookFor asks the cluster whether the create that has no answer was made. When it was not and cannot be any more, it
 // says so in a.sent; otherwise after says when to ask again.
 func (w *worker) lookFor(ctx context.Context, a *attempt, row process.Attempt) (found *batchv1.Job, after time.Duration, err error) {
-	wait := time.Duration(0)
-	if row.CreateDeadline != nil {
-		wait = row.CreateDeadline.Add(w.d.o.CreateMargin).Sub(w.d.now())
-	}
+	wait := w.landing(row)
 	found, err = w.get(ctx, row.Namespace, row.JobName)
 	if err != nil || found != nil {
 		return found, 0, err
@@ -71,6 +68,16 @@ func (w *worker) lookFor(ctx context.Context, a *attempt, row process.Attempt) (
 	}
 	a.sent = sentAnswered // absence, read after the last possible moment
 	return nil, 0, nil
+}
+
+// landing says for how long a create request may still take effect, the margin included. What was held up on the way
+// while the cluster could not be reached comes through when it can be again.
+func (w *worker) landing(row process.Attempt) time.Duration {
+	last := w.reach.returned()
+	if row.CreateDeadline != nil && row.CreateDeadline.After(last) {
+		last = *row.CreateDeadline
+	}
+	return last.Add(w.d.o.CreateMargin).Sub(w.d.now())
 }
 
 // send stores a fresh intent when the one that stands is about to pass, and sends the request.
@@ -175,7 +182,7 @@ func (w *worker) occupied(ctx context.Context, a *attempt, row process.Attempt, 
 		_, err := w.say(ctx, a, row, reasonNameHeld,
 			fmt.Sprintf("Another object holds the name %q on cluster %q and is being deleted.", row.JobName, name))
 		return heldAgain, err
-	case a.sent == sentMaybe && row.CreateDeadline != nil && w.d.now().Before(row.CreateDeadline.Add(w.d.o.CreateMargin)):
+	case a.sent == sentMaybe && w.landing(row) > 0:
 		return lookAgain, nil // it could go and let ours in
 	}
 	return 0, w.fail(ctx, a, row, reasonConflict, fmt.Sprintf(
@@ -202,7 +209,7 @@ func (w *worker) adopt(ctx context.Context, a *attempt, row process.Attempt, j *
 	if err != nil {
 		return err
 	}
-	a.sent = sentAnswered
+	a.sent, a.reasonAt = sentAnswered, now
 	w.learnLimit(a)
 	a.version, a.failures = nil, 0
 	if w.seen(next) != nil {

@@ -93,11 +93,12 @@ type Options struct {
 	// PullSecrets name Secrets in the job namespace that hold registry credentials.
 	PullSecrets []string
 
-	// Placings bounds the decisions under way at once; default 8.
+	// Placings bounds the questions to selectors under way at once; default 8.
 	Placings int
-	// Creates bounds the create requests under way at once in one cluster; default 16. Looks does so for all else; default 8.
+	// Creates bounds the create requests under way at once in one cluster; default 16.
 	Creates int
-	Looks   int
+	// Looks bounds the attempts of one cluster that anything else is done for at once; default 32.
+	Looks int
 	// Finishes bounds the attempts of one cluster whose logs are being stored at once; default 32.
 	Finishes int
 
@@ -157,7 +158,7 @@ func (o *Options) defaults() error {
 	}
 	setInt(&o.Placings, 8)
 	setInt(&o.Creates, 16)
-	setInt(&o.Looks, 8)
+	setInt(&o.Looks, 32)
 	setInt(&o.Finishes, 32)
 	setInt(&o.ReasksPerSecond, 50)
 	set(&o.CreateTimeout, 10*time.Second)
@@ -188,6 +189,7 @@ type Dispatcher struct {
 
 	mu      sync.Mutex
 	started bool
+	ended   bool // Stop came first
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -205,16 +207,20 @@ func New(o Options) *Dispatcher {
 	return d
 }
 
-// ErrStarted is returned by a second Run.
+// ErrStarted is returned by a Run after the first.
 var ErrStarted = errors.New("dispatch runs already, or did")
 
 // Run works until ctx ends or Stop is called, and returns when everything it started has ended. It may be called once.
 // The error is about the start alone; whatever goes wrong later is retried.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.mu.Lock()
-	if d.started {
+	switch {
+	case d.started:
 		d.mu.Unlock()
 		return ErrStarted
+	case d.ended:
+		d.mu.Unlock()
+		return nil
 	}
 	d.started = true
 	ctx, d.stop = context.WithCancel(ctx)
@@ -247,21 +253,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends Run and waits for it. It is safe before Run, in any number, and from any goroutine but Run's own.
+// Stop ends Run and waits for it; a Run that comes later returns at once. It may be called any number of times.
 func (d *Dispatcher) Stop() {
 	d.mu.Lock()
-	if !d.started {
-		d.started = true
-		d.mu.Unlock()
-		close(d.stopped)
-		return
-	}
-	stop := d.stop
+	started, stop := d.started, d.stop
+	d.ended = true
 	d.mu.Unlock()
-	if stop != nil {
+	if started {
 		stop()
+		<-d.stopped
 	}
-	<-d.stopped
 }
 
 // now is the present as the database keeps it.

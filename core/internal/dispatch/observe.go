@@ -27,7 +27,7 @@ const (
 	// reasonPause is the least time between two stored reasons of one attempt while its state stays the same.
 	reasonPause = time.Second
 	// eventsAfter is how long a Job may be without a pod before the cluster's events are read for the cause.
-	eventsAfter = 2 * time.Second
+	eventsAfter = 5 * time.Second
 	// lagging is when to look again at what the watch has not shown yet.
 	lagging = time.Second
 	// maxOthers bounds what is remembered of Jobs that are not ours to look after.
@@ -137,7 +137,7 @@ func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *b
 		}
 		return evidence.Read(in), nil
 	case f.NeedsEvents && row.JobAt != nil && w.d.now().Sub(*row.JobAt) >= eventsAfter:
-		if w.d.now().Sub(a.eventsAt) >= w.d.o.Resync/2 {
+		if w.d.now().Sub(a.eventsAt) >= w.d.o.Resync/2 && w.eventReads.TryAccept() {
 			events, err := w.eventsOf(ctx, j.UID)
 			if err != nil && (errors.Is(err, errParked) || unanswered(err)) {
 				return f, err
@@ -246,7 +246,7 @@ func (w *worker) flag(ctx context.Context, a *attempt, row process.Attempt) (pro
 			a.UnreachableSince = since
 			return []event.Event{{Kind: event.Unreachable, Message: message}}, nil
 		})
-	case row.UnreachableSince != nil && w.reach.answers():
+	case row.UnreachableSince != nil && w.reach.answers() && w.watch.Synced():
 		message := fmt.Sprintf("Cluster %q answers again.", name)
 		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 			if a.State.Terminal() || a.UnreachableSince == nil {

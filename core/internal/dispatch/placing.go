@@ -21,6 +21,9 @@ const (
 	retryFirst = 250 * time.Millisecond // after a selector's error
 	retryMost  = 30 * time.Second
 	retryRead  = time.Second // after an error of our own database
+
+	// storing is how many decisions are stored at once: the database commits together what comes together.
+	storing = 64
 )
 
 // reasonErrorLimit is the reason code of an attempt whose selectors failed for too long.
@@ -34,6 +37,7 @@ type placing struct {
 	waiting  *waiting
 	kick     chan struct{}
 	due      chan process.Attempt
+	stores   chan struct{} // slots
 
 	mu     sync.Mutex
 	asking map[string]bool // under decision
@@ -46,7 +50,7 @@ type placing struct {
 func newPlacing(d *Dispatcher) *placing {
 	return &placing{
 		d: d, requests: requests{d: d}, waiting: newWaiting(), kick: make(chan struct{}, 1),
-		due:    make(chan process.Attempt, placingPage),
+		due: make(chan process.Attempt, placingPage), stores: make(chan struct{}, storing),
 		asking: map[string]bool{}, settled: map[string]bool{},
 	}
 }
@@ -71,7 +75,7 @@ func (p *placing) run(ctx context.Context) {
 		wg.Go(func() {
 			for a := range p.due {
 				if ctx.Err() == nil {
-					p.ask(ctx, a)
+					p.ask(ctx, a, func(store func()) { wg.Go(store) })
 				}
 			}
 		})
@@ -228,38 +232,56 @@ func (p *placing) askWaiting(ctx context.Context, id string) {
 	case err != nil:
 		p.done(id) // its own time comes
 	default:
-		p.ask(ctx, a)
+		p.ask(ctx, a, func(store func()) { store() })
 	}
 }
 
-// ask makes and stores one decision.
-func (p *placing) ask(ctx context.Context, a process.Attempt) {
-	defer p.done(a.ID)
+// ask makes one decision and stores it by way of then, so that the next question need not wait for the database.
+func (p *placing) ask(ctx context.Context, a process.Attempt, then func(store func())) {
 	asked := p.waiting.now()
-	if err := p.decide(ctx, a, asked); err != nil && ctx.Err() == nil {
-		p.d.log.Warn("cannot place; trying again", "attempt", a.ID, "error", err)
+	v, dec, err := p.decide(ctx, a)
+	if err != nil {
+		p.conclude(ctx, a.ID, err)
+		return
+	}
+	select {
+	case p.stores <- struct{}{}:
+	case <-ctx.Done():
+		p.d.o.Ledger.Release(a.ID)
+		p.done(a.ID)
+		return
+	}
+	then(func() {
+		defer func() { <-p.stores }()
+		p.conclude(ctx, a.ID, p.store(ctx, a, v, dec, asked))
+	})
+}
+
+func (p *placing) conclude(ctx context.Context, id string, err error) {
+	p.done(id)
+	if err != nil && ctx.Err() == nil {
+		p.d.log.Warn("cannot place; trying again", "attempt", id, "error", err)
 		p.retryAt(p.d.now().Add(retryRead))
 	}
 }
 
-func (p *placing) decide(ctx context.Context, a process.Attempt, asked int64) error {
-	v, err := p.d.o.Store.Version(ctx, a.VersionID)
-	if err != nil {
-		return fmt.Errorf("read version %s: %w", a.VersionID, err)
+func (p *placing) decide(ctx context.Context, a process.Attempt) (v process.Version, dec placement.Decision, err error) {
+	if v, err = p.d.o.Store.Version(ctx, a.VersionID); err != nil {
+		return v, dec, fmt.Errorf("read version %s: %w", a.VersionID, err)
 	}
 	r, err := p.requests.of(ctx, v, a)
 	if err != nil {
-		return err
+		return v, dec, err
 	}
-	dec, err := p.d.o.Placer.Decide(ctx, a.ID, r)
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
+	if dec, err = p.d.o.Placer.Decide(ctx, a.ID, r); err == nil && ctx.Err() != nil {
 		// What selectors said while everything stops is not their answer.
 		p.d.o.Ledger.Release(a.ID)
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	return v, dec, err
+}
+
+func (p *placing) store(ctx context.Context, a process.Attempt, v process.Version, dec placement.Decision, asked int64) error {
 	switch dec.Outcome {
 	case placement.Placed:
 		return p.placed(ctx, a, v, dec)

@@ -26,6 +26,7 @@ type reach struct {
 	since   time.Time // of the first failure; zero: none
 	flagged bool      // for long enough that attempts are flagged
 	cause   error
+	opened  time.Time // when it last answered again
 }
 
 func newReach(w *worker) *reach { return &reach{w: w} }
@@ -104,6 +105,9 @@ func (r *reach) open() {
 	r.mu.Lock()
 	closed, since := r.closed, r.since
 	r.probing, r.closed, r.flagged, r.since, r.cause = false, false, false, time.Time{}, nil
+	if closed {
+		r.opened = r.w.d.now()
+	}
 	r.mu.Unlock()
 	if !closed {
 		return
@@ -111,6 +115,13 @@ func (r *reach) open() {
 	outage := r.w.d.now().Sub(since)
 	r.w.log.Info("the cluster answers again", "after", outage.Round(time.Millisecond))
 	r.w.wakeAll()
+}
+
+// returned says when the cluster last answered again after it had not; zero: it always did.
+func (r *reach) returned() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.opened
 }
 
 // blocked says whether calls are to wait.

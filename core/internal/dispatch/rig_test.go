@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -69,7 +70,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.user, r.project = user.ID, owner.ID
 	level := hclog.Off
-	if testing.Verbose() {
+	if os.Getenv("NAGELFLUH_TEST_LOG") != "" {
 		level = hclog.Debug
 	}
 	r.options = Options{

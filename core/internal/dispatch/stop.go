@@ -77,7 +77,7 @@ func (w *worker) settleCreate(ctx context.Context, a *attempt, row process.Attem
 		switch {
 		case live != nil && job.Owned(live.Labels, w.d.o.Installation, row.ID):
 			found = live
-		case live != nil && row.CreateDeadline != nil && w.d.now().Before(row.CreateDeadline.Add(w.d.o.CreateMargin)):
+		case live != nil && w.landing(row) > 0:
 			return row, lookAgain, nil // a stranger's, that may go and let ours in
 		case live == nil && a.sent == sentMaybe:
 			next, err := w.say(ctx, a, row, reasonUnsure, "Cancel requested; a create request without an answer may still take effect.")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
@@ -21,6 +22,8 @@ import (
 const (
 	backoffFirst = 200 * time.Millisecond
 	backoffMost  = 30 * time.Second
+	// inHand is how many attempts are in hand for each create request: most of them wait for the database.
+	inHand = 16
 )
 
 type queue = workqueue.TypedRateLimitingInterface[string]
@@ -28,17 +31,21 @@ type queue = workqueue.TypedRateLimitingInterface[string]
 // worker looks after the attempts of one cluster. Creates have a queue of their own, so that a thousand of them delay
 // no cancel; an attempt is never in two hands at once.
 type worker struct {
-	d       *Dispatcher
-	id      string
-	log     hclog.Logger
-	creates queue
-	looks   queue
-	logs    queue // attempts that have ended and whose logs are to be stored
-	reach   *reach
-	watch   *kube.Watch
-	ctx     context.Context // ends with the worker
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	d          *Dispatcher
+	id         string
+	log        hclog.Logger
+	creates    queue
+	looks      queue
+	logs       queue // attempts that have ended and whose logs are to be stored
+	reach      *reach
+	watch      *kube.Watch
+	ctx        context.Context         // ends with the worker
+	eventReads flowcontrol.RateLimiter // of Jobs without pods: a burst has many of them for a while
+	// posts are the slots of create requests. More attempts than that are in hand in their queue, so that storing what
+	// came of one request keeps no other from being sent.
+	posts  chan struct{}
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
 	mu       sync.Mutex
 	cluster  cluster.Cluster // as last read
@@ -85,18 +92,20 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
 		d: d, id: c.ID, cluster: c, cancel: cancel,
-		log:      d.log.With("cluster", c.Name),
-		creates:  newQueue(d),
-		looks:    newQueue(d),
-		logs:     newQueue(d),
-		attempts: map[string]*attempt{},
-		orphans:  map[string]bool{},
-		others:   map[string]bool{},
-		ctx:      ctx,
+		log:        d.log.With("cluster", c.Name),
+		creates:    newQueue(d),
+		looks:      newQueue(d),
+		logs:       newQueue(d),
+		attempts:   map[string]*attempt{},
+		orphans:    map[string]bool{},
+		others:     map[string]bool{},
+		eventReads: flowcontrol.NewTokenBucketRateLimiter(5, 5),
+		posts:      make(chan struct{}, d.o.Creates),
+		ctx:        ctx,
 	}
 	w.reach = newReach(w)
 	w.watch = kube.NewWatch(kube.WatchOptions{
-		ClusterID: c.ID, Selector: job.Selector(d.o.Installation), Logger: w.log,
+		ClusterID: c.ID, Selector: job.Selector(d.o.Installation), Logger: d.log,
 		Client:  func(ctx context.Context) (*kube.Client, error) { return d.o.Clients.Get(ctx, c.ID) },
 		Changed: w.changedOnCluster,
 		Synced:  w.wakeAll,
@@ -107,7 +116,7 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 		},
 	})
 	w.wg.Go(func() { w.watch.Run(ctx) })
-	w.wg.Go(func() { w.serve(ctx, w.creates, d.o.Creates, w.step) })
+	w.wg.Go(func() { w.serve(ctx, w.creates, d.o.Creates*inHand, w.step) })
 	w.wg.Go(func() { w.serve(ctx, w.looks, d.o.Looks, w.step) })
 	w.wg.Go(func() { w.serve(ctx, w.logs, d.o.Finishes, w.storeLogs) })
 	w.wg.Go(func() { w.resync(ctx) })
