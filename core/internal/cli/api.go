@@ -87,24 +87,24 @@ func (c *command) projectRef() string {
 }
 
 // call sends a request and decodes a 2xx answer into T.
-func call[T any](resp *http.Response, err error) (out T, _ *http.Response, _ error) {
+func call[T any](resp *http.Response, err error) (out T, _ error) {
 	if err != nil {
-		return out, nil, unreachable(err)
+		return out, unreachable(err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return out, nil, unreachable(err)
+		return out, unreachable(err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return out, resp, failure(resp, raw)
+		return out, failure(resp, raw)
 	}
 	if len(raw) > 0 && resp.StatusCode != http.StatusNoContent {
 		if err := json.Unmarshal(raw, &out); err != nil {
-			return out, resp, fmt.Errorf("the server's answer cannot be read: %w", err)
+			return out, fmt.Errorf("the server's answer cannot be read: %w", err)
 		}
 	}
-	return out, resp, nil
+	return out, nil
 }
 
 func failure(resp *http.Response, raw []byte) error {
@@ -128,11 +128,11 @@ func unreachable(err error) error {
 
 // version finds a version by its id, or the latest one of the process of that name.
 func (c *command) version(ctx context.Context, api *client.Client, ref string) (client.Version, error) {
-	v, _, err := call[client.Version](api.GetVersion(ctx, ref))
+	v, err := call[client.Version](api.GetVersion(ctx, ref)) //nolint:bodyclose // call closes it
 	if err == nil || !isCode(err, "not_found") && !isCode(err, "bad_parameter") {
 		return v, err
 	}
-	list, _, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: optional(c.projectRef()), Process: &ref, Limit: optional(int32(1))}))
+	list, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: optional(c.projectRef()), Process: &ref, Limit: optional(int32(1))})) //nolint:bodyclose // call closes it
 	if isCode(err, "not_found") || err == nil && len(list.Items) == 0 {
 		return v, fmt.Errorf("there is no version and no process %q in project %q", ref, c.projectRef())
 	}

@@ -21,7 +21,7 @@ func (c *command) cancelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, _, err = call[client.Version](api.CancelVersion(cmd.Context(), v.ID))
+			v, err = call[client.Version](api.CancelVersion(cmd.Context(), v.ID)) //nolint:bodyclose // call closes it
 			if err != nil {
 				return err
 			}

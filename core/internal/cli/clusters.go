@@ -16,7 +16,7 @@ func (c *command) clustersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.ClusterList](api.ListClusters(cmd.Context()))
+			out, err := call[client.ClusterList](api.ListClusters(cmd.Context()))
 			if err != nil {
 				return err
 			}
@@ -30,7 +30,7 @@ func (c *command) clustersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.Cluster](api.GetCluster(cmd.Context(), args[0]))
+			out, err := call[client.Cluster](api.GetCluster(cmd.Context(), args[0]))
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func (c *command) clustersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, _, err = call[struct{}](api.DeleteCluster(cmd.Context(), args[0], &client.DeleteClusterParams{}))
+			_, err = call[struct{}](api.DeleteCluster(cmd.Context(), args[0], &client.DeleteClusterParams{}))
 			return err
 		},
 	}
@@ -86,11 +86,11 @@ func (c *command) clustersDefault() *cobra.Command {
 		case none && len(args) > 0:
 			return usage("give a cluster or --none, not both")
 		case none:
-			out, _, err = call[client.DefaultCluster](api.SetDefaultCluster(cmd.Context(), client.DefaultClusterSet{}))
+			out, err = call[client.DefaultCluster](api.SetDefaultCluster(cmd.Context(), client.DefaultClusterSet{}))
 		case len(args) > 0:
-			out, _, err = call[client.DefaultCluster](api.SetDefaultCluster(cmd.Context(), client.DefaultClusterSet{Cluster: args[0]}))
+			out, err = call[client.DefaultCluster](api.SetDefaultCluster(cmd.Context(), client.DefaultClusterSet{Cluster: args[0]}))
 		default:
-			out, _, err = call[client.DefaultCluster](api.GetDefaultCluster(cmd.Context()))
+			out, err = call[client.DefaultCluster](api.GetDefaultCluster(cmd.Context()))
 		}
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func (c *command) clustersChoices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.CandidateList](api.ListChoices(cmd.Context(), c.projectRef()))
+			out, err := call[client.CandidateList](api.ListChoices(cmd.Context(), c.projectRef()))
 			if err != nil {
 				return err
 			}
@@ -130,7 +130,7 @@ func (c *command) clustersTypes() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.ClusterTypeList](api.ListClusterTypes(cmd.Context()))
+			out, err := call[client.ClusterTypeList](api.ListClusterTypes(cmd.Context()))
 			if err != nil {
 				return err
 			}

@@ -180,7 +180,7 @@ func (c *command) typed(cmd *cobra.Command, p *providerConfig, kindOf func(ctx c
 		if err != nil {
 			return err
 		}
-		types, _, err := call[client.ClusterTypeList](api.ListClusterTypes(ctx))
+		types, err := call[client.ClusterTypeList](api.ListClusterTypes(ctx))
 		if err != nil {
 			return err
 		}

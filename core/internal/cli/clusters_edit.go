@@ -75,7 +75,7 @@ func (c *command) clustersAdd() *cobra.Command {
 		if err := pairs("label", in.labels, &body.Labels); err != nil {
 			return err
 		}
-		out, _, err := call[client.Cluster](api.CreateCluster(ctx, body))
+		out, err := call[client.Cluster](api.CreateCluster(ctx, body))
 		return c.changed(out, err)
 	})
 }
@@ -94,7 +94,7 @@ func (c *command) clustersEdit() *cobra.Command {
 		if in.kind != "" || len(args) != 1 {
 			return in.kind, nil
 		}
-		now, _, err := call[client.Cluster](api.GetCluster(ctx, args[0]))
+		now, err := call[client.Cluster](api.GetCluster(ctx, args[0]))
 		return now.Type, err
 	}
 	return c.typed(cmd, &in.config, kind, func(ctx context.Context, api *client.Client, args []string) error {
@@ -109,7 +109,7 @@ func (c *command) clustersEdit() *cobra.Command {
 		if in.ifMatch != "" {
 			p.IfMatch = optional(fmt.Sprintf("%q", in.ifMatch))
 		}
-		out, _, err := call[client.Cluster](api.UpdateCluster(ctx, args[0], p, body))
+		out, err := call[client.Cluster](api.UpdateCluster(ctx, args[0], p, body))
 		return c.changed(out, err)
 	})
 }

@@ -25,7 +25,7 @@ func (c *command) dryRunCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		d, _, err := call[client.Decision](api.DryRun(cmd.Context(), c.projectRef(), sub))
+		d, err := call[client.Decision](api.DryRun(cmd.Context(), c.projectRef(), sub))
 		if err != nil {
 			return err
 		}

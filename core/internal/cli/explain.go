@@ -24,7 +24,7 @@ func (c *command) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, _, err := call[client.Explanation](api.ExplainVersion(cmd.Context(), v.ID))
+			e, err := call[client.Explanation](api.ExplainVersion(cmd.Context(), v.ID))
 			if err != nil {
 				return err
 			}

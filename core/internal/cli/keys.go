@@ -18,7 +18,7 @@ func (c *command) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.APIKeyList](api.ListAPIKeys(cmd.Context()))
+			out, err := call[client.APIKeyList](api.ListAPIKeys(cmd.Context()))
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func (c *command) keysCommand() *cobra.Command {
 			if expires > 0 {
 				in.ExpiresAt = time.Now().Add(expires).UTC()
 			}
-			k, _, err := call[client.APIKeyCreated](api.CreateAPIKey(cmd.Context(), in))
+			k, err := call[client.APIKeyCreated](api.CreateAPIKey(cmd.Context(), in))
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func (c *command) keysCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, _, err = call[struct{}](api.RevokeAPIKey(cmd.Context(), args[0]))
+			_, err = call[struct{}](api.RevokeAPIKey(cmd.Context(), args[0]))
 			return err
 		},
 	}

@@ -18,7 +18,7 @@ func (c *command) pluginsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.PluginList](api.ListPlugins(cmd.Context()))
+			out, err := call[client.PluginList](api.ListPlugins(cmd.Context()))
 			if err != nil {
 				return err
 			}

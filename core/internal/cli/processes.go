@@ -72,7 +72,7 @@ func (c *command) listVersions(ctx context.Context, api *client.Client, p client
 	out.Items = []client.Version{}
 	for int32(len(out.Items)) < limit {
 		p.Limit = optional(min(limit-int32(len(out.Items)), pageSize))
-		page, _, err := call[client.VersionList](api.ListVersions(ctx, &p))
+		page, err := call[client.VersionList](api.ListVersions(ctx, &p))
 		if err != nil {
 			return out, err
 		}

@@ -17,7 +17,7 @@ func (c *command) projectsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.ProjectList](api.ListProjects(cmd.Context()))
+			out, err := call[client.ProjectList](api.ListProjects(cmd.Context()))
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (c *command) projectAdd() *cobra.Command {
 			if err := pairs("label", marks, &in.Labels); err != nil {
 				return err
 			}
-			p, _, err := call[client.Project](api.CreateProject(cmd.Context(), in))
+			p, err := call[client.Project](api.CreateProject(cmd.Context(), in))
 			if err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func (c *command) projectEdit() *cobra.Command {
 			}
 			in.Labels = &set
 		}
-		p, _, err := call[client.Project](api.UpdateProject(cmd.Context(), args[0], in))
+		p, err := call[client.Project](api.UpdateProject(cmd.Context(), args[0], in))
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func (c *command) submit(ctx context.Context, api *client.Client, sub client.Sub
 		key = uuid.NewString()
 	}
 	for try := 1; ; try++ {
-		v, _, err := call[client.Version](api.SubmitProcess(ctx, c.projectRef(), &client.SubmitProcessParams{IdempotencyKey: &key}, sub))
+		v, err := call[client.Version](api.SubmitProcess(ctx, c.projectRef(), &client.SubmitProcessParams{IdempotencyKey: &key}, sub))
 		var answered *apiError
 		refused := errors.As(err, &answered) && answered.status != http.StatusServiceUnavailable
 		if err == nil || refused || try == submitTries || ctx.Err() != nil {
@@ -150,7 +150,7 @@ func (c *command) interrupts(ctx context.Context, api *client.Client, v client.V
 			}
 			if cancelIt {
 				cancelIt = false
-				if _, _, err := call[client.Version](api.CancelVersion(ctx, v.ID)); err == nil {
+				if _, err := call[client.Version](api.CancelVersion(ctx, v.ID)); err == nil {
 					c.note("cancelling; Ctrl-C again to stop waiting")
 					continue
 				}
@@ -201,7 +201,7 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 
 // clusterName asks for the name of the version's cluster; its id will do when that fails.
 func (c *command) clusterName(ctx context.Context, api *client.Client, versionID, clusterID string) string {
-	v, _, err := call[client.Version](api.GetVersion(ctx, versionID))
+	v, err := call[client.Version](api.GetVersion(ctx, versionID))
 	if err != nil || v.Attempt.ClusterID != clusterID {
 		return clusterID
 	}
@@ -244,7 +244,7 @@ func (c *command) followLog(ctx context.Context, api *client.Client, id string, 
 		err = broken
 	}
 	if err == nil && !ended { // the server says that the end was sent before
-		v, _, verr := call[client.Version](api.GetVersion(ctx, id))
+		v, verr := call[client.Version](api.GetVersion(ctx, id))
 		end, err = client.LogEnd{State: v.State, ExitCode: v.Attempt.ExitCode, Reason: v.Attempt.Reason}, verr
 	}
 	return end, err

@@ -17,7 +17,7 @@ func (c *command) usersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, _, err := call[client.UserList](api.ListUsers(cmd.Context()))
+			out, err := call[client.UserList](api.ListUsers(cmd.Context()))
 			if err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func (c *command) usersCommand() *cobra.Command {
 				return err
 			}
 			in.Name = args[0]
-			u, _, err := call[client.User](api.CreateUser(cmd.Context(), in))
+			u, err := call[client.User](api.CreateUser(cmd.Context(), in))
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ func (c *command) usersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u, _, err := call[client.User](api.WhoAmI(cmd.Context()))
+			u, err := call[client.User](api.WhoAmI(cmd.Context()))
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func TestFaults(t *testing.T) {
 		says string
 	}{
 		"unknown key":         {yaml: "lisen: x", says: "lisen in FILE is no setting; is listen meant?"},
-		"unknown nested key":  {yaml: "log: {levle: info}", says: "log.levle in FILE is no setting; is log.level meant?"},
+		"unknown nested key":  {yaml: "log: {lvel: info}", says: "log.lvel in FILE is no setting; is log.level meant?"},
 		"twice":               {yaml: "listen: a:1\nlisten: b:2", says: "is already set"},
 		"not YAML":            {yaml: "a: [", says: "not valid YAML"},
 		"wrong choice":        {yaml: "log: {level: loud}", says: "want one of trace"},

@@ -38,11 +38,11 @@ func (w *world) open(path string, headers ...string) *stream {
 		}
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // the reader below closes it when the stream ends
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		w.t.Fatalf("%s: status %d", path, resp.StatusCode)
 	}
 	s := &stream{t: w.t, header: resp.Header, lines: make(chan string, 1000), stop: stop}
