@@ -251,18 +251,33 @@ func TestGapsAreSaid(t *testing.T) {
 			t.Error(differ(g.text.String(), want))
 		}
 	})
+	t.Run("pod gone after an orderly end", func(t *testing.T) {
+		// An API server that loses the kubelet ends its answer in order; only the container's end makes it the log's end.
+		for _, ended := range []bool{false, true} {
+			r := newRig(t, nil)
+			r.k.print("pod/main", lines(1, 10)...)
+			r.k.faults(func(q request) fault {
+				if q.n > 1 {
+					return fault{status: 404, reason: metav1.StatusReasonNotFound, message: `pods "pod" not found`}
+				}
+				return fault{cut: true, lines: 9, bytes: 200}
+			})
+			r.ensure(pod("pod", running("main")))
+			r.k.await(t, "the answer", func() bool { return r.k.opens["pod/main"] == 1 && r.k.open == 0 })
+			if ended {
+				m := r.finish(process.Cancelled, pod("pod", exited("main", 143)))
+				if got := r.stored("pod", "main"); got != text(lines(1, 10)) || !m.Complete() {
+					t.Error(differ(got, text(lines(1, 10))))
+				}
+				continue
+			}
+			checkGap(t, r, r.finish(process.Unknown), GapPodGone)
+		}
+	})
 	t.Run("rotated while cut", func(t *testing.T) {
 		r := newRig(t, nil)
 		r.k.print("pod/main", lines(1, 1000)...)
 		r.k.end("pod/main")
-		r.k.faults(func(q request) fault {
-			if q.n == 1 {
-				r.k.tape("pod/main").rotated = 700
-				return fault{cut: true, lines: 0, bytes: 0}
-			}
-			return fault{}
-		})
-		r.k.rotate("pod/main", 0)
 		r.k.faults(func(q request) fault {
 			if q.n == 2 {
 				r.k.tape("pod/main").rotated = 700
@@ -279,7 +294,11 @@ func TestGapsAreSaid(t *testing.T) {
 	})
 	t.Run("rotated without loss", func(t *testing.T) {
 		r := newRig(t, nil)
-		r.k.print("pod/main", lines(1, 1000)...)
+		want := lines(1, 1000)
+		for i := 540; i < 555; i++ {
+			want[i].at = want[540].at // the cut is among equal stamps
+		}
+		r.k.print("pod/main", want...)
 		r.k.end("pod/main")
 		r.k.faults(func(q request) fault {
 			if q.n == 2 {
@@ -289,8 +308,8 @@ func TestGapsAreSaid(t *testing.T) {
 		})
 		r.ensure(pod("pod", running("main")))
 		m := r.finish(process.Succeeded, pod("pod", exited("main", 0)))
-		if got := r.stored("pod", "main"); got != text(lines(1, 1000)) || !m.Complete() {
-			t.Error(differ(got, text(lines(1, 1000))))
+		if got := r.stored("pod", "main"); got != text(want) || !m.Complete() {
+			t.Error(differ(got, text(want)))
 		}
 	})
 	t.Run("quota", func(t *testing.T) {
@@ -383,6 +402,12 @@ func TestCrash(t *testing.T) {
 		r.ensure(pod("pod", running("main")))
 		g.awaitBytes(len(text(lines(1, 3000))))
 		_ = r.keeper.Close()
+		s, err := openSpool(spoolDir(r.o.SpoolDir, id) + "/pod/main.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.data.WriteAt(make([]byte, 5000), s.tail) // as a power cut may
+		s.close()
 		r.restart()
 		r.k.faults(func(request) fault {
 			return fault{status: 404, reason: metav1.StatusReasonNotFound, message: `pods "pod" not found`}
@@ -397,7 +422,12 @@ func TestCrash(t *testing.T) {
 		r := newRig(t, nil)
 		r.k.print("pod/main", lines(1, 10)...)
 		r.k.end("pod/main")
+		stale := r.attempt()
 		r.finish(process.Succeeded, pod("pod", exited("main", 0)))
+		r.keeper.Ensure(stale, []*corev1.Pod{pod("pod", exited("main", 0))})
+		if r.keeper.live(id) != nil {
+			t.Error("a row read before took the attempt up again")
+		}
 		r.restart()
 		r.rows.set(id, func(a *process.Attempt) { a.LogsStored = false })
 		r.ensure(pod("pod", exited("main", 0)))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -69,6 +71,7 @@ func newKubelet(t testing.TB) *kubelet {
 	k := &kubelet{logs: map[string]*tape{}, opens: map[string]int{}}
 	k.srv = httptest.NewUnstartedServer(http.HandlerFunc(k.serve))
 	k.srv.EnableHTTP2 = true
+	k.srv.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point
 	k.srv.StartTLS()
 	config := &rest.Config{Host: k.srv.URL, QPS: -1}
 	config.TLSClientConfig.Insecure = true
@@ -104,12 +107,6 @@ func (k *kubelet) end(key string) {
 	defer k.mu.Unlock()
 	k.tape(key).ended = true
 	k.moved.wake()
-}
-
-func (k *kubelet) rotate(key string, first int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.tape(key).rotated = first
 }
 
 func (k *kubelet) faults(f func(request) fault) {

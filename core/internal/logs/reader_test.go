@@ -150,6 +150,7 @@ func TestSeveralPodsInOrder(t *testing.T) {
 	r.k.print("pod-a/main", lines(11, 20)...)
 	r.k.end("pod-a/main")
 	r.ensure(second)
+	g.awaitBytes(len(text(lines(1, 20))))
 	r.finish(process.Succeeded, first, second)
 	if got := g.wait(); got != text(lines(1, 20)) {
 		t.Error(differ(got, text(lines(1, 20))))

@@ -227,7 +227,7 @@ func (s *session) end(v *view, parts []part) error {
 	for _, p := range parts {
 		e.Complete = e.Complete && p.c.Complete && len(p.c.Gaps) == 0
 	}
-	s.at.End = a.State.Terminal()
+	s.at.End = s.over(v)
 	if err := s.give(Chunk{Kind: ChunkEnd, State: e.State, Code: e.Code, Note: e.Reason, End: e}); err != nil {
 		return err
 	}
