@@ -92,7 +92,11 @@ func (s *slot) callError(ctx, call context.Context, in *instance, method string,
 			return s.errorf(true, ErrNotRunning, "the process ended during %s: %s", method, in.proc.epitaph())
 		}
 	case codes.DeadlineExceeded:
-		if call.Err() != nil {
+		// The plugin's side may see the deadline a moment before ours; one of the plugin's own is another matter.
+		if ends, ok := call.Deadline(); ok && time.Until(ends) < deadlineSkew {
+			if callers, ok := ctx.Deadline(); ok && !callers.After(ends) {
+				return s.errorf(true, context.DeadlineExceeded, "%s gave no answer before the caller's deadline", method)
+			}
 			return s.errorf(true, context.DeadlineExceeded, "%s gave no answer within %s", method, limit)
 		}
 	case codes.InvalidArgument:
@@ -102,6 +106,9 @@ func (s *slot) callError(ctx, call context.Context, in *instance, method string,
 	temporary := st.Code() == codes.Unavailable || st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded
 	return s.errorf(temporary, nil, "%s: %s: %s", method, st.Code(), cut(st.Message(), maxReason))
 }
+
+// deadlineSkew is how much earlier than ours a deadline of the other side may end the same call.
+const deadlineSkew = 100 * time.Millisecond
 
 // maxReason bounds texts that plugins give, in bytes.
 const maxReason = 2000
