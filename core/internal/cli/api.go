@@ -128,11 +128,11 @@ func unreachable(err error) error {
 
 // version finds a version by its id, or the latest one of the process of that name.
 func (c *command) version(ctx context.Context, api *client.Client, ref string) (client.Version, error) {
-	v, err := call[client.Version](api.GetVersion(ctx, ref)) //nolint:bodyclose // call closes it
+	v, err := call[client.Version](api.GetVersion(ctx, ref))
 	if err == nil || !isCode(err, "not_found") && !isCode(err, "bad_parameter") {
 		return v, err
 	}
-	list, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: optional(c.projectRef()), Process: &ref, Limit: optional(int32(1))})) //nolint:bodyclose // call closes it
+	list, err := call[client.VersionList](api.ListVersions(ctx, &client.ListVersionsParams{Project: optional(c.projectRef()), Process: &ref, Limit: optional(int32(1))}))
 	if isCode(err, "not_found") || err == nil && len(list.Items) == 0 {
 		return v, fmt.Errorf("there is no version and no process %q in project %q", ref, c.projectRef())
 	}

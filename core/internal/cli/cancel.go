@@ -21,7 +21,7 @@ func (c *command) cancelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err = call[client.Version](api.CancelVersion(cmd.Context(), v.ID)) //nolint:bodyclose // call closes it
+			v, err = call[client.Version](api.CancelVersion(cmd.Context(), v.ID))
 			if err != nil {
 				return err
 			}
