@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/go-hclog"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
@@ -34,7 +35,7 @@ func (a *app) reachClusters(context.Context) error {
 		Source: a.db, Connector: a.host, Logger: a.log.Named("kube"), DefaultNamespace: a.cfg.DefaultNamespace,
 		QPS: float32(a.cfg.KubeQPS), Burst: int(a.cfg.KubeBurst), AllowCIDRs: allow,
 		Policy:      kubeconfig.Options{AllowInsecure: a.cfg.AllowInsecure, AllowedProxies: a.cfg.AllowProxies},
-		StoreConfig: a.storeConfig, Observer: calls{a.metrics}, UserAgent: "nagelfluh/" + a.o.Version,
+		StoreConfig: a.storeConfig, Observer: calls{a.metrics, a.log.Named("kube")}, UserAgent: "nagelfluh/" + a.o.Version,
 	})
 	a.closers.add(func() error { a.clients.Close(); return nil })
 	return nil
@@ -57,8 +58,11 @@ func (a *app) clientset(ctx context.Context, clusterID string) (kubernetes.Inter
 	return c.Clientset, nil
 }
 
-// calls counts requests to clusters.
-type calls struct{ m *metrics.Metrics }
+// calls counts requests to clusters, and logs those that serve a request of the API.
+type calls struct {
+	m   *metrics.Metrics
+	log hclog.Logger
+}
 
 func (c calls) Observe(call kube.Call) {
 	code := "error"
@@ -66,6 +70,10 @@ func (c calls) Observe(call kube.Call) {
 		code = strconv.Itoa(call.Code)
 	}
 	c.m.ClusterCall(call.ClusterID, call.Verb, code, call.Took)
+	if call.RequestID != "" {
+		c.log.Debug("called for a request", "request_id", call.RequestID, "cluster", call.ClusterID, "verb", call.Verb,
+			"resource", call.Resource, "code", code, "took", call.Took)
+	}
 }
 
 // providers lets the cluster service ask the plugin host, whose errors become refusals.

@@ -9,6 +9,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -30,6 +31,7 @@ func (h *handlers) SubmitProcess(ctx context.Context, r gen.SubmitProcessRequest
 	if err != nil {
 		return nil, err
 	}
+	h.accepted(ctx, results)
 	v := h.namer(ctx).version(results[0].Version)
 	if results[0].Existed {
 		return gen.SubmitProcess200JSONResponse(v), nil
@@ -46,10 +48,21 @@ func (h *handlers) SubmitBulk(ctx context.Context, r gen.SubmitBulkRequestObject
 	if err != nil {
 		return nil, err
 	}
+	h.accepted(ctx, results)
 	names := h.namer(ctx)
 	return gen.SubmitBulk201JSONResponse{Items: each(results, func(res process.Result) gen.BulkItem {
 		return gen.BulkItem{Version: names.version(res.Version), Existed: res.Existed}
 	})}, nil
+}
+
+// accepted ties the request to the ids under which dispatch, plugins and clusters log what follows.
+func (h *handlers) accepted(ctx context.Context, results []process.Result) {
+	if !h.log.IsDebug() {
+		return
+	}
+	for _, r := range results {
+		h.log.Debug("accepted", "request_id", requestid.From(ctx), "version", r.Version.ID, "attempt", r.Version.Attempt.ID, "existed", r.Existed)
+	}
 }
 
 func (h *handlers) DryRun(ctx context.Context, r gen.DryRunRequestObject) (gen.DryRunResponseObject, error) {

@@ -14,6 +14,7 @@ type Call struct {
 	Code      int    // HTTP status; 0: no answer
 	Class     Class
 	Took      time.Duration // to the headers of the answer
+	RequestID string        // of the API request that it serves; empty: of none
 }
 
 // Observer is told of every request, also of retried ones. It must not block.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 )
 
 // Bounds of one request.
@@ -95,7 +97,7 @@ func (l *link) send(w *wire, req *http.Request, verb, resource string) (*http.Re
 		err = context.Cause(ctx) // ours, not the caller's
 	}
 	l.noteAnswer(err)
-	l.observe(verb, resource, resp, err, time.Since(start))
+	l.observe(req.Context(), verb, resource, resp, err, time.Since(start))
 	if err != nil {
 		if timer != nil {
 			timer.Stop()
@@ -117,11 +119,11 @@ func (l *link) send(w *wire, req *http.Request, verb, resource string) (*http.Re
 	return resp, nil
 }
 
-func (l *link) observe(verb, resource string, resp *http.Response, err error, took time.Duration) {
+func (l *link) observe(ctx context.Context, verb, resource string, resp *http.Response, err error, took time.Duration) {
 	if l.observer == nil {
 		return
 	}
-	c := Call{ClusterID: l.clusterID, Verb: verb, Resource: resource, Class: Classify(err), Took: took}
+	c := Call{ClusterID: l.clusterID, Verb: verb, Resource: resource, Class: Classify(err), Took: took, RequestID: requestid.From(ctx)}
 	if err == nil {
 		c.Code = resp.StatusCode
 		c.Class = classOfCode(c.Code)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 )
 
 // restartWait is how long a call waits for a plugin that is being started, so that the call after a crash finds it
@@ -17,6 +19,9 @@ func (s *slot) call(ctx context.Context, method string, limit time.Duration, do 
 	err := s.callOnce(ctx, method, limit, do)
 	if s.host.o.Observe != nil {
 		s.host.o.Observe(s.name, method, time.Since(begun), err)
+	}
+	if id := requestid.From(ctx); id != "" {
+		s.log.Debug("called for a request", "request_id", id, "method", method, "took", time.Since(begun), "ok", err == nil)
 	}
 	return err
 }
