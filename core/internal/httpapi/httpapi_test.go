@@ -80,7 +80,7 @@ func (fakeLogs) Follow(ctx context.Context, attemptID string, o logs.FollowOptio
 
 // world is a server on a real database.
 type world struct {
-	t   *testing.T
+	t   testing.TB
 	db  *store.DB
 	api *httpapi.Server
 	url string
@@ -101,6 +101,11 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorldFor(t)
+}
+
+func newWorldFor(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, log: &lockedBuffer{}}
 	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, Output: w.log, JSONFormat: true})

@@ -16,7 +16,7 @@ import (
 
 // stream is an open stream of events.
 type stream struct {
-	t      *testing.T
+	t      testing.TB
 	header http.Header
 	lines  chan string
 	stop   context.CancelFunc
