@@ -89,31 +89,6 @@ func (a *Archive) Open(ctx context.Context, attemptID, pod, container string, re
 	return r, nil
 }
 
-// Remove deletes an attempt's logs. The manifest goes first, so that no manifest ever lies.
-func (a *Archive) Remove(ctx context.Context, attemptID string) error {
-	m, err := a.Manifest(ctx, attemptID)
-	if errors.Is(err, ErrMissing) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	keys := []string{manifestKey(attemptID)}
-	for _, p := range m.Pods {
-		for _, c := range p.Containers {
-			if c.Started {
-				keys = append(keys, objectKey(attemptID, p.Name, c.Name, c.Restart))
-			}
-		}
-	}
-	for _, key := range keys {
-		if err := a.bucket.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-			return fmt.Errorf("remove archived log %s: %w", key, err)
-		}
-	}
-	return nil
-}
-
 // put stores one container instance's log.
 func (a *Archive) put(ctx context.Context, attemptID, pod string, c ContainerLog, r io.Reader) error {
 	key := objectKey(attemptID, pod, c.Name, c.Restart)

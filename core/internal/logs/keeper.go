@@ -111,7 +111,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		o: o, log: o.Logger.Named("logs"),
+		o: o, log: o.Logger,
 		stores: make(chan struct{}, o.Stores), attempts: map[string]*attempt{}, lanes: map[string]*lane{},
 		stored: map[string]time.Time{},
 	}

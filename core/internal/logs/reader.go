@@ -34,23 +34,6 @@ func NewReader(o ReaderOptions) *Reader {
 	return &Reader{o: o}
 }
 
-// Manifest says what the log of an attempt consists of now: from the archive, or as far as it has been read. An attempt
-// without pods has a manifest without pods.
-func (r *Reader) Manifest(ctx context.Context, attemptID string) (Manifest, error) {
-	a, err := r.o.Attempts.Attempt(ctx, attemptID)
-	if err != nil {
-		return Manifest{}, err
-	}
-	v, err := r.view(ctx, a)
-	if err != nil {
-		return Manifest{}, err
-	}
-	if v.m.AttemptID == "" {
-		v.m = Manifest{AttemptID: a.ID, VersionID: a.VersionID, ProjectID: a.ProjectID, ClusterID: a.ClusterID, Namespace: a.Namespace}
-	}
-	return v.m, nil
-}
-
 // Follow returns the log of an attempt as a sequence that may be ranged over once. It ends after a ChunkEnd, after an
 // error, or when the caller breaks off; a ctx that ends gives its cause as the error.
 //

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -279,7 +281,7 @@ func TestMissing(t *testing.T) {
 	r.k.print("pod/main", lines(1, 5)...)
 	r.k.end("pod/main")
 	r.finish(process.Succeeded, pod("pod", exited("main", 0)))
-	if err := r.archive.Remove(t.Context(), id); err != nil {
+	if err := os.RemoveAll(filepath.Join(r.archive.dir, id)); err != nil {
 		t.Fatal(err)
 	}
 	seq, err := r.reader.Follow(t.Context(), id, FollowOptions{Follow: true})
