@@ -115,7 +115,6 @@ func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (tim
 	a.sent = sentMaybe
 	made, err := w.post(ctx, j, *row.CreateDeadline)
 	if err == nil {
-		a.sent = sentAnswered
 		return 0, w.adopt(ctx, a, row, made)
 	}
 	if ctx.Err() != nil {
@@ -127,14 +126,18 @@ func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (tim
 // unmade acts on a create request that did not succeed.
 func (w *worker) unmade(ctx context.Context, a *attempt, row process.Attempt, err error) (time.Duration, error) {
 	v := judge(err)
-	if v != maybeCreated {
+	if v != maybeCreated && v != nameTaken {
 		a.sent = sentAnswered
 	}
 	switch v {
 	case nameTaken:
+		// It may be ours, made by an earlier request; until that is known nothing is.
 		found, err := w.get(ctx, row.Namespace, row.JobName)
 		if err != nil {
 			return 0, err
+		}
+		if found == nil || !job.Owned(found.Labels, w.d.o.Installation, row.ID) {
+			a.sent = sentAnswered
 		}
 		if found == nil {
 			return 0, errors.New("the object that held the Job's name has gone")

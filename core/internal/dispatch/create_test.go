@@ -229,6 +229,36 @@ func TestB31_6_OwnWriteFailsOnce(t *testing.T) {
 	}
 }
 
+func TestCancelWhileTheMadeJobIsNotNotedYet(t *testing.T) {
+	r, a := newRig(t), newAPI(t)
+	r.add("a", a)
+	var dead atomic.Bool
+	dead.Store(true)
+	r.options.Store = &flaky{r.db, func(op string) error {
+		if op == "update" && dead.Load() {
+			return errors.New("disk is busy")
+		}
+		return nil
+	}}
+	// The watch shows nothing, so that only what is remembered of the create counts.
+	a.surround(func(w http.ResponseWriter, q *http.Request, next http.HandlerFunc) {
+		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/jobs") && q.URL.Query().Get("limit") == "" {
+			status(w, 403, metav1.StatusReasonForbidden, "no")
+			return
+		}
+		next(w, q)
+	})
+	r.start()
+	v := r.submit(1)[0]
+	r.when("the Job", func() bool { return a.count() == 1 }, nil)
+	r.cancel(v)
+	dead.Store(false)
+	r.state(v, process.Cancelled)
+	if a.count() != 0 {
+		t.Error("cancelled, and its Job is there")
+	}
+}
+
 func TestRefusedCreateFailsWithTheServersWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int32

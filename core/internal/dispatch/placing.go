@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/flowcontrol"
+
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
@@ -37,7 +39,8 @@ type placing struct {
 	waiting  *waiting
 	kick     chan struct{}
 	due      chan process.Attempt
-	stores   chan struct{} // slots
+	stores   chan struct{}           // slots
+	warnings flowcontrol.RateLimiter // thousands of attempts may have one and the same trouble
 
 	mu     sync.Mutex
 	asking map[string]bool // under decision
@@ -50,7 +53,8 @@ type placing struct {
 func newPlacing(d *Dispatcher) *placing {
 	return &placing{
 		d: d, requests: requests{d: d}, waiting: newWaiting(), kick: make(chan struct{}, 1),
-		due: make(chan process.Attempt, placingPage), stores: make(chan struct{}, storing),
+		warnings: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
+		due:      make(chan process.Attempt, placingPage), stores: make(chan struct{}, storing),
 		asking: map[string]bool{}, settled: map[string]bool{},
 	}
 }
@@ -260,7 +264,9 @@ func (p *placing) ask(ctx context.Context, a process.Attempt, then func(store fu
 func (p *placing) conclude(ctx context.Context, id string, err error) {
 	p.done(id)
 	if err != nil && ctx.Err() == nil {
-		p.d.log.Warn("cannot place; trying again", "attempt", id, "error", err)
+		if p.warnings.TryAccept() {
+			p.d.log.Warn("cannot place; trying again", "attempt", id, "error", err)
+		}
 		p.retryAt(p.d.now().Add(retryRead))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,7 +83,7 @@ func (w *worker) storeLogs(ctx context.Context, id string) (time.Duration, error
 	if a == nil || row.LogsStored {
 		return 0, nil
 	}
-	pods, err := w.podsOf(ctx, row.Namespace, id)
+	pods, err := w.allPods(ctx, row)
 	if err != nil {
 		if !errors.Is(err, errParked) {
 			return 0, err
@@ -107,6 +108,16 @@ func (w *worker) storeLogs(ctx context.Context, id string) (time.Duration, error
 	}
 	w.enqueue(w.keep(a, next))
 	return 0, nil
+}
+
+// allPods returns every pod of an attempt that has ended. The watch will do when it shows that all have ended and none is
+// missing by the Job's own count.
+func (w *worker) allPods(ctx context.Context, row process.Attempt) ([]*corev1.Pod, error) {
+	j, pods := w.seen(row), w.pods(row)
+	if j != nil && len(pods) > 0 && len(pods) >= int(j.Status.Failed+j.Status.Succeeded) && !slices.ContainsFunc(pods, alive) {
+		return pods, nil
+	}
+	return w.podsOf(ctx, row.Namespace, row.ID)
 }
 
 // retireJobless looks for a Job that came to be although the attempt had been given up without one. A cancelled attempt

@@ -83,7 +83,7 @@ type attempt struct {
 type sending int
 
 const (
-	sentMaybe    sending = iota // one may be under way: sent before a restart, or its answer was lost
+	sentMaybe    sending = iota // one may have made a Job or still may: its answer is missing, or what it said not stored
 	sentNever                   // none has left this process since the intent was stored
 	sentAnswered                // one was sent and answered: it made no Job and never will
 )
@@ -361,7 +361,11 @@ func (w *worker) admit(row process.Attempt) {
 	case a == nil:
 		w.attempts[row.ID] = &attempt{row: row, sent: sent}
 	case row.Revision > a.row.Revision:
+		ended := row.State.Terminal() && !a.row.State.Terminal()
 		a.row = row
+		if ended {
+			defer w.ended(row) // by somebody else
+		}
 	}
 	w.mu.Unlock()
 	w.wake(row.ID)
@@ -375,6 +379,12 @@ func (w *worker) keep(a *attempt, row process.Attempt) process.Attempt {
 		a.row = row
 	}
 	return a.row
+}
+
+// ended gives back what a live attempt held.
+func (w *worker) ended(row process.Attempt) {
+	w.d.o.Ledger.Release(row.ID)
+	w.d.place.changed()
 }
 
 func (w *worker) forget(id string) {
@@ -430,8 +440,7 @@ func (w *worker) update(ctx context.Context, a *attempt, row process.Attempt, ch
 	next = w.keep(a, next)
 	if next.State.Terminal() && !row.State.Terminal() {
 		a.version = nil
-		w.d.o.Ledger.Release(row.ID)
-		w.d.place.changed()
+		w.ended(next)
 		w.enqueue(next) // what is left to do comes after the end
 	}
 	return next, nil
