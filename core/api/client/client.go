@@ -151,7 +151,7 @@ type APIKey struct {
 	// CreatedAt When it was made.
 	CreatedAt time.Time `json:"created_at"`
 
-	// ExpiresAt From when it is refused. Absent
+	// ExpiresAt From when it is refused. Absent, never.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
 	// ID Id.
@@ -216,10 +216,10 @@ type Asked struct {
 	// Plugin Name of the plugin.
 	Plugin string `json:"plugin"`
 
-	// Reason Its reason
+	// Reason Its reason, or the error.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// TookMs How long the call took
+	// TookMs How long the call took, in milliseconds.
 	TookMs float64 `json:"took_ms"`
 }
 
@@ -237,7 +237,7 @@ type Attempt struct {
 	// ClusterID Id of the cluster. Absent until placed.
 	ClusterID string `json:"cluster_id,omitempty,omitzero"`
 
-	// ClusterName Its name. Absent until placed
+	// ClusterName Its name. Absent until placed, or when the cluster was removed.
 	ClusterName string `json:"cluster_name,omitempty,omitzero"`
 
 	// CreatedAt When it was made.
@@ -856,7 +856,7 @@ type Problem struct {
 	// Errors The faults of the request, one a field. Absent when none belongs to a field.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// RequestID Id of the request
+	// RequestID Id of the request, which the server's log has too.
 	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// Status The HTTP status.
@@ -937,10 +937,10 @@ type ProjectCreate struct {
 	// HomeCluster Id or name of its own default cluster. Absent, none.
 	HomeCluster string `json:"home_cluster,omitempty,omitzero"`
 
-	// Labels Absent
+	// Labels Absent, none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
-	// Members Ids or names of users. Absent
+	// Members Ids or names of users. Absent, none.
 	Members []string `json:"members,omitempty,omitzero"`
 
 	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.
@@ -1003,7 +1003,7 @@ type Spec struct {
 	// Command The program and its first arguments, literal. Absent, the image's own.
 	Command []string `json:"command,omitempty,omitzero"`
 
-	// Env Environment variables. Absent
+	// Env Environment variables. Absent, none.
 	Env []EnvVar `json:"env,omitempty,omitzero"`
 
 	// Image Container image.
@@ -1085,7 +1085,7 @@ type UserCreate struct {
 	// Admin May do everything.
 	Admin bool `json:"admin,omitempty,omitzero"`
 
-	// Groups Absent
+	// Groups Absent, none.
 	Groups []string `json:"groups,omitempty,omitzero"`
 
 	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.

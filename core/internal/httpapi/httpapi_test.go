@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -401,5 +403,50 @@ func TestDryRunStoresNothing(t *testing.T) {
 	choices := must[struct{ Items []struct{ ID string } }](w, w.do("GET", "/api/v1/projects/default/clusters", nil), 200)
 	if len(choices.Items) != 1 || choices.Items[0].ID != cluster.DefaultID {
 		t.Errorf("choices %+v", choices)
+	}
+}
+
+// A client that breaks off while it sends is no fault of the server.
+func TestBrokenOffBody(t *testing.T) {
+	w := newWorld(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"name\":", submit, w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(patience)
+	for !strings.Contains(w.log.String(), `"code":"malformed_json"`) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the request is not refused:\n%s", w.log)
+		}
+		time.Sleep(time.Millisecond) // polling with a deadline: the server tells only its log
+	}
+	if strings.Contains(w.log.String(), `"@level":"error"`) || strings.Contains(w.log.String(), `"@level":"warn"`) {
+		t.Error(w.log)
+	}
+}
+
+// A body of unknown length is cut off at the cap.
+func TestTooLargeWithoutLength(t *testing.T) {
+	w := newWorld(t)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", w.url+submit, io.MultiReader(strings.NewReader(`{"name":"`), strings.NewReader(strings.Repeat("x", 2<<20))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Error(resp.Status)
 	}
 }

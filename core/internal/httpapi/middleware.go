@@ -85,12 +85,21 @@ func (s *Server) guarded(next echo.HandlerFunc) echo.HandlerFunc {
 			return err
 		}
 		c.SetRequest(c.Request().WithContext(auth.With(c.Request().Context(), p)))
+		if route.Operation.RequestBody != nil {
+			// Not every writer has deadlines; in the server each does.
+			rc := http.NewResponseController(c.Response().Writer)
+			_ = rc.SetReadDeadline(time.Now().Add(bodyLimit))
+			defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+		}
 		if err := validate(c.Request(), route, params); err != nil {
 			return err
 		}
 		return next(c)
 	}
 }
+
+// bodyLimit is how long a client may take to send its body.
+const bodyLimit = time.Minute
 
 // bound caps the body before anything reads it.
 func bound(c echo.Context) error {

