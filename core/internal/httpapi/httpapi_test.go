@@ -435,7 +435,7 @@ func TestBrokenOffBody(t *testing.T) {
 // A body of unknown length is cut off at the cap.
 func TestTooLargeWithoutLength(t *testing.T) {
 	w := newWorld(t)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", w.url+submit, io.MultiReader(strings.NewReader(`{"name":"`), strings.NewReader(strings.Repeat("x", 2<<20))))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+submit, io.MultiReader(strings.NewReader(`{"name":"`), strings.NewReader(strings.Repeat("x", 2<<20))))
 	if err != nil {
 		t.Fatal(err)
 	}
