@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -91,6 +92,7 @@ type command struct {
 	server, keyFile, project string
 	output                   string
 	parsed                   bool // the command line is right; what fails from here on is the command
+	noting                   sync.Mutex
 }
 
 func (c *command) root() *cobra.Command {
@@ -154,5 +156,9 @@ func cutEnv(e, name string) (string, bool) {
 	return "", false
 }
 
-// note writes a line for people.
-func (c *command) note(format string, args ...any) { fmt.Fprintf(c.Err, format+"\n", args...) }
+// note writes a line for people. It is safe for concurrent use.
+func (c *command) note(format string, args ...any) {
+	c.noting.Lock()
+	defer c.noting.Unlock()
+	fmt.Fprintf(c.Err, format+"\n", args...)
+}

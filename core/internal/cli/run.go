@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -88,7 +87,7 @@ func (c *command) submit(ctx context.Context, api *client.Client, sub client.Sub
 func (c *command) attend(ctx context.Context, api *client.Client, v client.Version, cancelOnInterrupt bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	interrupted := c.interrupts(ctx, api, v, cancelOnInterrupt, stop)
+	detached := c.interrupts(ctx, api, v, cancelOnInterrupt, stop)
 
 	notes := make(chan struct{})
 	go func() {
@@ -105,7 +104,7 @@ func (c *command) attend(ctx context.Context, api *client.Client, v client.Versi
 	stop()
 	<-notes
 	switch {
-	case interrupted():
+	case detached():
 		c.note("detached; the job goes on. To go on reading: nagelfluh logs -f %s; to stop it: nagelfluh cancel %s", v.ID, v.ID)
 		return &exit{code: ExitDetached}
 	case errors.Is(err, errGone):
@@ -134,39 +133,35 @@ func ending(end client.LogEnd) error {
 	return &exit{code: code}
 }
 
-// interrupts handles Ctrl-C: the first detaches or cancels, a second one after a cancel detaches.
-func (c *command) interrupts(ctx context.Context, api *client.Client, v client.Version, cancelIt bool, stop func()) (interrupted func() bool) {
+// interrupts handles Ctrl-C until ctx ends: the first detaches or cancels, a second one after a cancel detaches. What it
+// returns waits for the end and says whether it came to detaching.
+func (c *command) interrupts(ctx context.Context, api *client.Client, v client.Version, cancelIt bool, stop func()) (detached func() bool) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	var mu sync.Mutex
-	detached := false
+	result := make(chan bool, 1)
 	go func() {
 		defer signal.Stop(signals)
 		for {
 			select {
 			case <-ctx.Done():
+				result <- false
 				return
 			case <-signals:
 			}
-			if cancelIt {
-				cancelIt = false
-				if _, err := call[client.Version](api.CancelVersion(ctx, v.ID)); err == nil {
-					c.note("cancelling; Ctrl-C again to stop waiting")
-					continue
-				}
+			if !cancelIt {
+				stop()
+				result <- true
+				return
 			}
-			mu.Lock()
-			detached = true
-			mu.Unlock()
-			stop()
-			return
+			cancelIt = false
+			if _, err := call[client.Version](api.CancelVersion(ctx, v.ID)); err != nil {
+				c.note("cannot cancel: %s", describe(err))
+				continue
+			}
+			c.note("cancelling; Ctrl-C again to stop waiting")
 		}
 	}()
-	return func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return detached
-	}
+	return func() bool { return <-result }
 }
 
 // showNotes writes on standard error how the version stands, until its end.
@@ -184,6 +179,10 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 		if json.Unmarshal(m.data, &e) != nil || e.Message == "" || e.Kind == "submitted" {
 			return false
 		}
+		if e.Message == last { // what was decided is what the new state says too
+			return false
+		}
+		last = e.Message
 		text := e.Message
 		switch {
 		case e.Kind == "decided" && e.ClusterID != "":
@@ -191,10 +190,7 @@ func (c *command) showNotes(ctx context.Context, api *client.Client, v client.Ve
 		case e.State != "":
 			text = string(e.State) + ": " + text
 		}
-		if text != last {
-			c.note("%s", text)
-			last = text
-		}
+		c.note("%s", text)
 		return false
 	})
 }
