@@ -147,7 +147,7 @@ func (c Config) check(name string) error {
 
 // Start starts all plugins at once and returns when each runs or has failed, or after the start wait; what is slow goes
 // on in the background. A plugin that fails is no error of Start: it is in the list, with its reason. With
-// StrictPlugins, Start waits for every provider up to the start limit, and a shadowed cluster type is an error. After an
+// StrictPlugins, Start waits until every provider runs or has failed, and a shadowed cluster type is an error. After an
 // error the host must still be closed. Start may be called once.
 func (h *Host) Start(ctx context.Context) error {
 	h.mu.Lock()
@@ -174,7 +174,7 @@ func (h *Host) Start(ctx context.Context) error {
 	for _, s := range h.slots {
 		over := wait.C
 		if h.o.StrictPlugins && s.kind == Provider {
-			over = nil // its start limit ends this
+			over = nil // the start limit ends this
 		}
 		select {
 		case <-s.settled:

@@ -77,7 +77,7 @@ func (in *instance) validateConfig(ctx context.Context, t clusterType, config []
 // storable says what is wrong with a config that a provider wants to have stored.
 func (t clusterType) storable(config []byte) error {
 	if _, errs := t.schema.Check(config); len(errs) > 0 {
-		return fmt.Errorf("does not pass the schema of cluster type %s: %v", t.Name, errs)
+		return fmt.Errorf("does not pass the schema of cluster type %s: %w", t.Name, errs)
 	}
 	return nil
 }
