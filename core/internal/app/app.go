@@ -89,6 +89,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	a.say("listening on http://%s", a.listener.Addr())
+	if a.cfg.ServerURL != "" {
+		a.say("users reach it at %s", a.cfg.ServerURL)
+	}
 	a.log.Info("ready", "version", o.Version, "address", a.listener.Addr().String(), "installation", a.install)
 	select {
 	case <-ctx.Done():

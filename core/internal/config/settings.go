@@ -25,7 +25,7 @@ func (c *Config) settings() []setting {
 		{key: "database", value: text(&c.Database), secret: true, flag: "database", sample: "postgres://nagelfluh:password@db.example:5432/nagelfluh",
 			doc: "Database: sqlite:PATH or postgres://user:password@host:port/name. Empty: SQLite in the data directory."},
 		{key: "server_url", value: text(&c.ServerURL), env: "SERVER_URL", sample: "https://nagelfluh.example",
-			doc: "Address under which users reach the server; shown where a link is needed. Empty: the address it listens on."},
+			doc: "Address under which users reach the server, shown at the start. Empty: the address it listens on."},
 		{key: "shutdown_timeout", value: duration(&c.ShutdownTimeout), def: one("20s"),
 			doc: "How long requests may take to finish after the first signal. Jobs are not affected: they go on at their clusters."},
 
