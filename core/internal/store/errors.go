@@ -12,8 +12,8 @@ import (
 // Sentinel errors of the package; compare with errors.Is. What is missing, in use or stale is said with the errors of
 // the domain packages.
 var (
-	// ErrLocked: another server runs on this SQLite file.
-	ErrLocked = errors.New("another nagelfluh server uses this database")
+	// ErrLocked: another server runs on this database.
+	ErrLocked = errors.New("another server uses this database")
 	// ErrClosed: the database was closed.
 	ErrClosed = errors.New("the database is closed")
 )

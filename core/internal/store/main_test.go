@@ -92,7 +92,7 @@ func newURL(t testing.TB, d migrations.Dialect) string {
 }
 
 func open(t testing.TB, dbURL string) *DB {
-	db, err := Open(context.Background(), Options{URL: dbURL, Exclusive: true})
+	db, err := Open(context.Background(), Options{URL: dbURL, Exclusive: true, Lost: func(error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

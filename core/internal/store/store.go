@@ -26,10 +26,13 @@ import (
 type Options struct {
 	// URL is "sqlite:PATH" or "postgres://user:password@host:port/database?…".
 	URL string
-	// Exclusive, for a server: on SQLite a second exclusive Open of the same file is refused. Other openers, such as a
-	// command that shows the migrations, leave it false. It means nothing on PostgreSQL.
+	// Exclusive, for a server: a second exclusive Open of the same database is refused with ErrLocked. Other openers, such
+	// as a command that shows the migrations, leave it false.
 	Exclusive bool
-	Logger    hclog.Logger // nil: silent
+	// Lost is called when an exclusive database is no longer held: another server may take it, so this one has to end at
+	// once. It is called once at most, and only on PostgreSQL. Required with Exclusive.
+	Lost   func(error)
+	Logger hclog.Logger // nil: silent
 }
 
 // DB is an open database. It is safe for concurrent use.
