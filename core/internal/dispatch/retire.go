@@ -37,7 +37,8 @@ func (w *worker) retire(ctx context.Context, a *attempt, row process.Attempt) (t
 		return w.retireJobless(ctx, row, synced)
 	}
 	if !a.finished && !row.LogsStored {
-		w.d.o.Logs.Ensure(row, w.pods(row))
+		// Pods that are gone already say in their last state whether their containers had ended.
+		w.d.o.Logs.Ensure(row, append(w.watch.RemovedPods(row.ID), w.pods(row)...))
 		w.logs.Add(row.ID)
 		a.finished = true
 	}

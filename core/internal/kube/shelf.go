@@ -193,15 +193,15 @@ func (s *shelf[T]) isComplete() bool {
 	return s.complete
 }
 
-// graves keeps the last state of Jobs that were deleted, for a while: it may hold their result.
-type graves struct {
-	mu   sync.Mutex
-	jobs map[types.UID]grave
+// graves keeps the last state of objects that were deleted, for a while: it may hold a result.
+type graves[T metav1.Object] struct {
+	mu  sync.Mutex
+	all map[types.UID]grave[T]
 }
 
-type grave struct {
-	job *batchv1.Job
-	at  time.Time
+type grave[T metav1.Object] struct {
+	object T
+	at     time.Time
 }
 
 // Bounds of graves.
@@ -210,26 +210,39 @@ const (
 	maxGraves = 10_000
 )
 
-func (g *graves) add(j *batchv1.Job) {
+func (g *graves[T]) add(o T) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.jobs == nil {
-		g.jobs = map[types.UID]grave{}
+	if g.all == nil {
+		g.all = map[types.UID]grave[T]{}
 	}
-	g.jobs[j.UID] = grave{j, now}
-	if len(g.jobs) < 256 {
-		return
+	g.all[o.GetUID()] = grave[T]{o, now}
+	if len(g.all)%256 != 0 {
+		return // a look at all of them now and then is enough
 	}
-	for uid, old := range g.jobs {
-		if now.Sub(old.at) > graveTime || len(g.jobs) > maxGraves {
-			delete(g.jobs, uid)
+	for uid, old := range g.all {
+		if now.Sub(old.at) > graveTime || len(g.all) > maxGraves {
+			delete(g.all, uid)
 		}
 	}
 }
 
-func (g *graves) get(uid types.UID) *batchv1.Job {
+func (g *graves[T]) get(uid types.UID) T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.jobs[uid].job
+	return g.all[uid].object
+}
+
+// of returns those of an attempt.
+func (g *graves[T]) of(attempt string) []T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []T
+	for _, old := range g.all {
+		if old.object.GetLabels()[job.LabelAttempt] == attempt {
+			list = append(list, old.object)
+		}
+	}
+	return list
 }

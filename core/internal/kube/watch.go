@@ -56,7 +56,8 @@ type Watch struct {
 	o      WatchOptions
 	jobs   *shelf[*batchv1.Job]
 	pods   *shelf[*corev1.Pod]
-	graves graves
+	graves graves[*batchv1.Job]
+	gone   graves[*corev1.Pod]
 
 	jobStream, podStream streamState
 
@@ -86,7 +87,7 @@ func NewWatch(o WatchOptions) *Watch {
 		}
 	}
 	w.jobs.changed, w.jobs.synced, w.jobs.removed = o.Changed, synced, w.graves.add
-	w.pods.changed, w.pods.synced = o.Changed, synced
+	w.pods.changed, w.pods.synced, w.pods.removed = o.Changed, synced, w.gone.add
 	w.jobs.seen, w.pods.seen = w.jobStream.touch, w.podStream.touch
 	return w
 }
@@ -113,6 +114,10 @@ func (w *Watch) PodsOf(attemptID string) []*corev1.Pod { return w.pods.of(attemp
 
 // Removed returns the last state of a Job that was deleted within about ten minutes, or nil.
 func (w *Watch) Removed(uid types.UID) *batchv1.Job { return w.graves.get(uid) }
+
+// RemovedPods returns the last states of the attempt's pods that were deleted within about ten minutes, in no order. They
+// say whether a container had ended before it went.
+func (w *Watch) RemovedPods(attemptID string) []*corev1.Pod { return w.gone.of(attemptID) }
 
 // Problem says why a stream is not open, with the cluster named; nil when all is well or nothing was tried yet.
 func (w *Watch) Problem() error {
