@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nagelfluh/nagelfluh/sdk/selector"
@@ -16,6 +17,14 @@ type need struct {
 	resource string
 	amount   int64  // base units
 	text     string // as the user wrote it, canonical
+}
+
+// figure is the amount for people: a count as a plain number, for a canonical quantity writes 1000 as 1k.
+func (n need) figure() string {
+	if isBasic(n.resource) {
+		return n.text
+	}
+	return strconv.FormatInt(n.amount, 10)
 }
 
 // needs is what one pod asks for.
@@ -57,7 +66,7 @@ func (n needs) String() string { return list(n.gpus) }
 func list(of []need) string {
 	parts := make([]string, len(of))
 	for i, one := range of {
-		parts[i] = one.text + " " + one.resource
+		parts[i] = one.figure() + " " + one.resource
 	}
 	return strings.Join(parts, " and ")
 }

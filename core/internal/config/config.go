@@ -20,6 +20,7 @@ import (
 // Config is every setting of the server. It is read-only once Load has returned it.
 type Config struct {
 	Listen          string
+	DebugListen     string
 	DataDir         string
 	Database        string // never empty after Load
 	ServerURL       string

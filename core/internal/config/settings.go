@@ -28,6 +28,8 @@ func (c *Config) settings() []setting {
 			doc: "Address under which users reach the server, shown at the start. Empty: the address it listens on."},
 		{key: "shutdown_timeout", value: duration(&c.ShutdownTimeout), def: one("20s"),
 			doc: "How long requests may take to finish after the first signal. Jobs are not affected: they go on at their clusters."},
+		{key: "debug_listen", value: text(&c.DebugListen), sample: "127.0.0.1:6060",
+			doc: "Address of Go's profiles (/debug/pprof), host:port. They need no key: keep it on loopback. Empty: none."},
 
 		{key: "log.level", value: choice(&c.LogLevel, "trace", "debug", "info", "warn", "error"), def: one("info"),
 			doc: "Least level that is logged: trace, debug, info, warn or error."},
@@ -46,7 +48,7 @@ func (c *Config) settings() []setting {
 			sample: `{selector-gpu: {required: true, on_error: fail, timeout: 5s, sha256: "<64 hex digits>", config: {}}}`,
 			doc: "What to tell and demand of plugins, by name. config: JSON object for the plugin itself, may hold secrets. sha256: pin of the file. " +
 				"on_error: fail (default; the attempt waits and is tried again) or ignore, for selectors. required: absence is an error under that policy. " +
-				"grant_backend_environment: the provider may answer \"use the server's own environment\" (default: only provider-sameasbackend and provider-minikube). " +
+				"grant_backend_environment: the provider may answer \"use the server's own environment\" (default: only provider-sameasbackend). " +
 				"timeout: of each call (default: 5s for selectors, 30s for providers). In the environment: the same as JSON."},
 
 		{key: "selectors_binding", value: boolean(&c.SelectorsBinding), def: one("false"),

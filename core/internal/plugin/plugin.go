@@ -53,7 +53,7 @@ type Config struct {
 	// a silence.
 	Required bool
 	// GrantBackendEnvironment allows a provider to answer "use the host's own environment". Nil: only
-	// provider-sameasbackend and provider-minikube.
+	// provider-sameasbackend.
 	GrantBackendEnvironment *bool
 	// Timeout bounds each call of the plugin's own service. Zero: 5 s for selectors, 30 s for providers.
 	Timeout time.Duration

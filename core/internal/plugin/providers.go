@@ -77,5 +77,5 @@ func (s *slot) backendGranted() bool {
 	if grant := s.cfg.GrantBackendEnvironment; grant != nil {
 		return *grant
 	}
-	return s.name == "provider-sameasbackend" || s.name == "provider-minikube"
+	return s.name == "provider-sameasbackend"
 }

@@ -34,6 +34,13 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 			_ = db.Close()
 		}
 	}()
+	if o.Exclusive {
+		release, err := lockPostgres(ctx, c, o.Lost)
+		if err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		db.closers = append(db.closers, release)
+	}
 	db.sql = stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		// A server that is frozen within a transaction holds the counter of the events, and so all others.
 		_, err := c.Exec(ctx, "SET idle_in_transaction_session_timeout = '30s'")

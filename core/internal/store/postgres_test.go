@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
@@ -78,7 +79,11 @@ func TestOneServerOnPostgres(t *testing.T) {
 		"database = (SELECT oid FROM pg_database WHERE datname = current_database())"); err != nil {
 		t.Fatal(err)
 	}
-	<-lost
+	select {
+	case <-lost:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody was told of the lost lock")
+	}
 	if err := second(); err != nil {
 		t.Errorf("after the first one lost its lock: %v", err)
 	}
