@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
@@ -286,4 +284,3 @@ func (p *placing) decide(ctx context.Context, a process.Attempt) (v process.Vers
 	}
 	return v, dec, err
 }
-

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
-	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/job"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
