@@ -20,10 +20,7 @@ func bulk(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer func() { _ = w.close(ctx) }()
-	n, pairs := b.n(1000), 5
-	if b.quick {
-		pairs = 2
-	}
+	n, pairs := b.n(1000), b.pairs
 	base := &loop{w: w, namespace: w.namespace[:len(w.namespace)-2] + "xx", n: n}
 	if err := base.prepare(ctx); err != nil {
 		return nil, err
@@ -77,6 +74,7 @@ func (w *world) bulkRate(ctx context.Context, n, round int) (float64, error) {
 		return 0, err
 	}
 	defer seen.stop()
+	used := cpuTimes()
 	start := time.Now()
 	if err := w.submitBulk(ctx, items); err != nil {
 		return 0, err
@@ -85,10 +83,12 @@ func (w *world) bulkRate(ctx context.Context, n, round int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	w.b.detail("ours, processor time until every Job exists: %s", since(used))
 	rate := float64(n) / last.Sub(start).Seconds()
 	if err := w.allEnded(ctx); err != nil {
 		return 0, err
 	}
+	w.b.detail("ours, processor time until every Job ended: %s", since(used))
 	for _, c := range clusterNames {
 		if err := empty(ctx, w.clients[c], w.namespace); err != nil {
 			return 0, err
@@ -182,6 +182,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 	close(todo)
 	var wg sync.WaitGroup
 	errs := make(chan error, c)
+	used := cpuTimes()
 	start := time.Now()
 	for range c {
 		wg.Go(func() {
@@ -209,6 +210,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 		return 0, err
 	}
 	rate := float64(n) / last.Sub(start).Seconds()
+	l.w.b.detail("bare, processor time until every Job exists: %s", since(used))
 	// As after ours: all Jobs end before they are deleted.
 	done, err := look(ctx, l.namespace, l.w.clients, jobs, func(o any) string {
 		if completeVersion(o) == "" {
@@ -223,6 +225,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 	if _, err := done.wait(ctx, n, 5*time.Minute); err != nil {
 		return 0, err
 	}
+	l.w.b.detail("bare, processor time until every Job ended: %s", since(used))
 	for _, cluster := range clusterNames {
 		if err := empty(ctx, l.w.clients[cluster], l.namespace); err != nil {
 			return 0, err

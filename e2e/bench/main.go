@@ -46,12 +46,13 @@ var parts = []part{
 func main() {
 	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
-	verbose := flag.Bool("v", false, "print the server's log")
+	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
+	pairs := flag.Int("pairs", 5, "pairs of part bulk")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *only, *quick, *verbose); err != nil {
+	if err := run(ctx, *only, *quick, *verbose, *pairs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -69,7 +70,15 @@ type bench struct {
 	clusters *stack.Clusters
 	quick    bool
 	verbose  bool
+	pairs    int
 	servers  int
+}
+
+// detail prints what only those want who look for the cause of a figure.
+func (b *bench) detail(format string, args ...any) {
+	if b.verbose {
+		say(format, args...)
+	}
 }
 
 // n is a number of samples, fewer when quick.
@@ -80,7 +89,7 @@ func (b *bench) n(full int) int {
 	return full
 }
 
-func run(ctx context.Context, only string, quick, verbose bool) error {
+func run(ctx context.Context, only string, quick, verbose bool, pairs int) error {
 	dir, err := os.MkdirTemp("", "nagelfluh-bench-")
 	if err != nil {
 		return err
@@ -93,7 +102,7 @@ func run(ctx context.Context, only string, quick, verbose bool) error {
 		return err
 	}
 	defer func() { _ = clusters.Stop(20 * time.Second) }()
-	b := &bench{dir: dir, clusters: clusters, quick: quick, verbose: verbose}
+	b := &bench{dir: dir, clusters: clusters, quick: quick, verbose: verbose, pairs: pairs}
 
 	var rows []row
 	for _, p := range parts {

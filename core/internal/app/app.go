@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		a.log.Warn(w)
 	}
 	for _, step := range []func(context.Context) error{
-		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.build, a.dispatch, a.watchHealth, a.serve,
+		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.build, a.dispatch, a.watchHealth, a.debug, a.serve,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -93,7 +93,8 @@ type Options struct {
 	// PullSecrets name Secrets in the job namespace that hold registry credentials.
 	PullSecrets []string
 
-	// Placings bounds the questions to selectors under way at once; default 8.
+	// Placings bounds the questions to selectors under way at once; default 128: an answer takes little work and, on a busy
+	// machine, long waits.
 	Placings int
 	// Creates bounds the create requests under way at once in one cluster; default 16.
 	Creates int
@@ -156,8 +157,8 @@ func (o *Options) defaults() error {
 			*n = v
 		}
 	}
-	setInt(&o.Placings, 8)
-	setInt(&o.Creates, 16)
+	setInt(&o.Placings, 128)
+	setInt(&o.Creates, 32)
 	setInt(&o.Looks, 32)
 	setInt(&o.Finishes, 32)
 	setInt(&o.ReasksPerSecond, 50)

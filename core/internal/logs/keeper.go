@@ -26,7 +26,7 @@ type KeeperOptions struct {
 	// so; default 1 GiB. Negative: no limit.
 	Quota int64
 	// Follows bounds the open follows per cluster; default 5000. Reads bounds the reads of ended containers per cluster;
-	// default 16. Stores bounds the attempts being stored at once; default 8.
+	// default 4: they come in bursts, and creating Jobs comes first. Stores bounds the attempts being stored at once; default 8.
 	Follows int
 	Reads   int
 	Stores  int
@@ -62,7 +62,7 @@ func (o *KeeperOptions) defaults() error {
 		}
 	}
 	number(&o.Follows, 5000)
-	number(&o.Reads, 16)
+	number(&o.Reads, 4)
 	number(&o.Stores, 8)
 	duration := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
