@@ -56,7 +56,12 @@ lint: ## Check the code and the walls between packages
 	@.ci/tools.sh golangci-lint buf
 	$(TOOLS)/buf lint proto
 	export CGO_ENABLED=0 GOFLAGS=-trimpath
-	for m in $(MODULES); do echo "lint $$m" >&2; (cd $$m && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	failed=
+	for m in $(MODULES); do
+	  echo "lint $$m" >&2
+	  (cd $$m && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || failed="$$failed $$m"
+	done
+	[ -z "$$failed" ] || { echo "lint failed:$$failed" >&2; exit 1; }
 
 .PHONY: generate
 generate: ## Generate code from proto/ and core/api/openapi.yaml

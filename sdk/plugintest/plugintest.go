@@ -28,8 +28,12 @@ import (
 // Conn serves a gRPC server in memory and returns a connection to it. Close both with the returned function.
 func Conn(server *grpc.Server) (*grpc.ClientConn, func(), error) {
 	listener := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		// It ends by Stop only; a server that does not serve shows in the first call.
+		_ = server.Serve(listener)
+	}()
 	conn, err := grpc.NewClient("passthrough:memory", append(handshake.CallOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
