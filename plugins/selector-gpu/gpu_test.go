@@ -100,6 +100,10 @@ func TestSelect(t *testing.T) {
 			asks: map[string]string{nvidia: "16"}, candidates: []selector.Cluster{plain, eight},
 			want: selector.Refuse("needs 16 nvidia.com/gpu on one node; most is 8 (gpu)"),
 		},
+		"counts are plain numbers": {
+			asks: map[string]string{nvidia: "1k"}, candidates: []selector.Cluster{plain, eight},
+			want: selector.Refuse("needs 1000 nvidia.com/gpu on one node; most is 8 (gpu)"),
+		},
 		"a cluster that could is cordoned": {
 			asks: map[string]string{nvidia: "16"}, candidates: []selector.Cluster{plain, eight}, ineligible: []selector.Ineligible{down(sixteen, "cordoned")},
 			want: selector.Wait("needs 16 nvidia.com/gpu; big can hold it, but takes no jobs now: cordoned"),

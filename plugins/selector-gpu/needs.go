@@ -133,9 +133,9 @@ func (n needs) shortage(known []selector.Cluster) (reason string, exists bool) {
 		switch {
 		case most >= one.amount || (most == 0 && isBasic(one.resource)):
 		case most == 0:
-			return fmt.Sprintf("needs %s %s on one node; no known cluster has any", one.text, one.resource), false
+			return fmt.Sprintf("needs %s %s on one node; no known cluster has any", one.figure(), one.resource), false
 		default:
-			return fmt.Sprintf("needs %s %s on one node; most is %s (%s)", one.text, one.resource, show(one.resource, most), where), true
+			return fmt.Sprintf("needs %s %s on one node; most is %s (%s)", one.figure(), one.resource, show(one.resource, most), where), true
 		}
 	}
 	// Each resource is large enough somewhere, but no cluster has them all.

@@ -21,7 +21,7 @@ type clusterFlags struct {
 }
 
 func (c *clusterFlags) define(f *pflag.FlagSet) {
-	f.StringVar(&c.kind, "type", "", "cluster type, see `nagelfluh clusters types`")
+	f.StringVar(&c.kind, "type", "", "cluster `TYPE`, one of those that 'nagelfluh clusters types' lists")
 	f.StringVar(&c.namespace, "namespace", "", "Kubernetes namespace of the Jobs (empty: the server's default)")
 	f.StringArrayVar(&c.labels, "label", nil, "label NAME=VALUE, which selectors see (repeatable)")
 	f.Int32Var(&c.order, "sort-order", 0, "place in the list; smaller comes first")

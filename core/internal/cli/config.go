@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -29,8 +30,18 @@ func (c *command) configCommand() *cobra.Command {
 			row(w, "SETTING", "VALUE", "FROM", "ENVIRONMENT", "FLAG")
 			for _, s := range all {
 				value := fmt.Sprint(s.Value)
-				if list, isList := s.Value.([]string); isList {
-					value = strings.Join(list, ", ")
+				switch v := s.Value.(type) {
+				case []string:
+					value = strings.Join(v, ", ")
+				case map[string]any:
+					// On one line, as the environment variable takes it.
+					text, err := json.Marshal(v)
+					if err != nil {
+						panic("cli: a setting that is not JSON: " + err.Error())
+					}
+					if value = string(text); len(v) == 0 {
+						value = ""
+					}
 				}
 				row(w, s.Key, value, s.Source, s.Env, s.Flag)
 			}

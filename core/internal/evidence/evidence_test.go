@@ -200,6 +200,14 @@ func TestRead(t *testing.T) {
 			in: Input{Job: aJob(func(j *batchv1.Job) { j.Status.Failed = 1 }), Attempt: ranBefore,
 				Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1", exited("main", 3, "Error"))}},
 			state: process.Queued, code: Restarting, reason: "exit code 3", exit: "3", runs: 1},
+		"no retry is left": {
+			in: Input{Job: aJob(func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(0)) }),
+				Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1", exited("main", 3, "Error"))}},
+			state: process.Running, code: Finishing, exit: "3", runs: 1},
+		"a retry is left": {
+			in: Input{Job: aJob(func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(1)) }), Attempt: ranBefore,
+				Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1", exited("main", 3, "Error"))}},
+			state: process.Queued, code: Restarting, reason: "exit code 3", exit: "3", runs: 1},
 		"second try runs, the wait between was not seen": {
 			in: Input{Job: aJob(func(j *batchv1.Job) { j.Status.Failed = 1 }), Attempt: ranBefore,
 				Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1", exited("main", 3, "Error")), aPod("b", corev1.PodRunning, "n1", created(t2), running("main"))}},

@@ -69,6 +69,10 @@ func noPod(f *Finding, in Input, pods []*corev1.Pod) {
 			finishing(f, in)
 			return
 		}
+		if !retries(in.Job, pods) {
+			finishing(f, in)
+			return
+		}
 		f.ReasonCode, f.Reason = Restarting, "A pod failed; the next one has not started."
 		if f.ExitCode != nil && *f.ExitCode != 0 {
 			f.Reason = fmt.Sprintf("A pod failed with exit code %d; the next one has not started.", *f.ExitCode)
@@ -78,6 +82,21 @@ func noPod(f *Finding, in Input, pods []*corev1.Pod) {
 	default:
 		f.ReasonCode, f.Reason = NoPod, "The Job exists; its pod does not yet."
 	}
+}
+
+// retries says whether another pod follows those that failed. The cluster says so only when it gives up.
+func retries(j *batchv1.Job, pods []*corev1.Pod) bool {
+	if j.Spec.BackoffLimit == nil {
+		return true
+	}
+	failed := int32(0)
+	for _, p := range pods {
+		// What the cluster itself ended does not eat retries.
+		if c := podCondition(p, corev1.DisruptionTarget); p.Status.Phase == corev1.PodFailed && (c == nil || c.Status != corev1.ConditionTrue) {
+			failed++
+		}
+	}
+	return max(failed, j.Status.Failed) <= *j.Spec.BackoffLimit
 }
 
 // finishing keeps the last state: the pods have ended and the Job's result is about to be written.
