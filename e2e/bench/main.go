@@ -48,11 +48,12 @@ func main() {
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
 	pairs := flag.Int("pairs", 5, "pairs of part bulk")
+	debug := flag.String("debug-listen", "", "address at which the server under test serves its profiles, such as 127.0.0.1:6060; empty: none")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *only, *quick, *verbose, *pairs); err != nil {
+	if err := run(ctx, *only, bench{quick: *quick, verbose: *verbose, pairs: *pairs, debug: *debug}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -71,6 +72,7 @@ type bench struct {
 	quick    bool
 	verbose  bool
 	pairs    int
+	debug    string // where the server serves its profiles
 	servers  int
 }
 
@@ -89,7 +91,7 @@ func (b *bench) n(full int) int {
 	return full
 }
 
-func run(ctx context.Context, only string, quick, verbose bool, pairs int) error {
+func run(ctx context.Context, only string, settings bench) error {
 	dir, err := os.MkdirTemp("", "nagelfluh-bench-")
 	if err != nil {
 		return err
@@ -102,7 +104,8 @@ func run(ctx context.Context, only string, quick, verbose bool, pairs int) error
 		return err
 	}
 	defer func() { _ = clusters.Stop(20 * time.Second) }()
-	b := &bench{dir: dir, clusters: clusters, quick: quick, verbose: verbose, pairs: pairs}
+	b := &settings
+	b.dir, b.clusters = dir, clusters
 
 	var rows []row
 	for _, p := range parts {

@@ -42,6 +42,9 @@ func (b *bench) serve(ctx context.Context, gpuKubeconfig string, edit func(*stac
 	if b.verbose {
 		o.Line = func(s string) { fmt.Fprintln(os.Stderr, s) }
 	}
+	if b.debug != "" {
+		o.Args = append(o.Args, "--debug-listen", b.debug)
+	}
 	if edit != nil {
 		edit(&o)
 	}
@@ -159,37 +162,23 @@ func (w *world) submitBulk(ctx context.Context, items []map[string]any) error {
 	return err
 }
 
-// open counts the versions that have not ended.
-func (w *world) open(ctx context.Context) (int, error) {
-	n := 0
+// live says whether any version has not ended.
+func (w *world) live(ctx context.Context) (bool, error) {
 	for _, state := range []string{"placing", "creating", "queued", "running", "cancelling"} {
-		cursor := ""
-		for {
-			var page struct {
-				Items      []struct{}
-				NextCursor string `json:"next_cursor"`
-			}
-			if err := w.Get(ctx, "/versions?limit=200&state="+state+"&cursor="+cursor, &page); err != nil {
-				return 0, err
-			}
-			n += len(page.Items)
-			if cursor = page.NextCursor; cursor == "" {
-				break
-			}
+		var page struct{ Items []struct{} }
+		if err := w.Get(ctx, "/versions?limit=1&state="+state, &page); err != nil || len(page.Items) > 0 {
+			return true, err
 		}
 	}
-	return n, nil
+	return false, nil
 }
 
 func (w *world) allEnded(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	return stack.Until(ctx, "every version has ended", func() (bool, error) {
-		n, err := w.open(ctx)
-		if n > 0 {
-			err = fmt.Errorf("%d go on", n)
-		}
-		return n == 0 && err == nil, err
+		live, err := w.live(ctx)
+		return !live && err == nil, err
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nagelfluh/nagelfluh/e2e/stack"
@@ -265,4 +266,28 @@ func (d *demo) checkAtCluster(ctx context.Context, j *job) error {
 		}
 	}
 	return nil
+}
+
+// tidy removes the Jobs of the demo from a cluster that is not the demo's own.
+func (d *demo) tidy() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := stack.Client(d.own)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	background := metav1.DeletePropagationBackground
+	for _, j := range d.jobs {
+		a := j.version.Attempt
+		if a.JobName == "" {
+			continue
+		}
+		err := c.BatchV1().Jobs(a.Namespace).Delete(ctx, a.JobName, metav1.DeleteOptions{PropagationPolicy: &background})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove Job %s from your cluster: %w", a.JobName, err))
+		}
+	}
+	say("removed the demo's Jobs from your cluster; its namespace stays")
+	return errors.Join(errs...)
 }

@@ -93,6 +93,7 @@ Ctrl-C ends it and removes everything.
 // demo is what runs.
 type demo struct {
 	clusters *stack.Clusters // nil with a kubeconfig of the caller
+	own      string          // that kubeconfig; empty: local clusters
 	server   *stack.Server
 	gpu      bool // there is a GPU cluster
 	jobs     []*job
@@ -100,6 +101,7 @@ type demo struct {
 
 func (d *demo) start(ctx context.Context, dir, kubeconfig, listen string) error {
 	main := kubeconfig
+	d.own = kubeconfig
 	if kubeconfig == "" {
 		say("starting two local clusters: main, and gpu with 8 GPUs")
 		var err error
@@ -168,6 +170,9 @@ func (d *demo) stop() error {
 	}
 	if d.clusters != nil {
 		errs = append(errs, d.clusters.Stop(15*time.Second))
+	}
+	if d.own != "" {
+		errs = append(errs, d.tidy())
 	}
 	return errors.Join(errs...)
 }
