@@ -39,7 +39,7 @@ demo: build devcluster ## Run jobs on two local clusters and keep serving; DEMO=
 
 .PHONY: test
 test: build devcluster ## Run every test of every module with the race detector
-	@.ci/test.sh $(MODULES)
+	@.ci/test.sh $(MODULES) devcluster
 
 .PHONY: quick
 quick: ## Run the fast tests only: no dev cluster, no race detector

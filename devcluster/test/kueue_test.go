@@ -24,6 +24,9 @@ func TestKueue(t *testing.T) {
 		program = path
 	}
 	if _, err := os.Stat(program); err != nil {
+		if os.Getenv("NAGELFLUH_REQUIRE_KUEUE") == "1" {
+			t.Fatal(err)
+		}
 		t.Skipf("skipped: %v: run devcluster/kueue.sh", err)
 	}
 	clusters, _ := up(t, t.TempDir(), "--name", "a", "--cpu", "2", "--kueue", "--kueue-bin", program)

@@ -163,13 +163,14 @@ func (w *world) stream(ctx context.Context) (*stream, error) {
 	}
 	req.Header.Set("Authorization", "Bearer "+w.Key)
 	req.Header.Set("Accept", "text/event-stream")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // close does it; the linter does not see through it
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		cancel()
+		resp.Body.Close()
 		return nil, fmt.Errorf("event stream: status %d", resp.StatusCode)
 	}
 	s := &stream{

@@ -96,6 +96,7 @@ func (c *Child) wait(ctx context.Context, ready <-chan struct{}, limit time.Dura
 	case <-ready:
 		return nil
 	case <-c.done:
+		//nolint:errorlint // it is nil after exit code 0, and nobody asks for its kind
 		return fmt.Errorf("%s ended before it was ready: %v\n%s", c.name, c.err, c.tail.String())
 	case <-ctx.Done():
 		return fmt.Errorf("%s is not ready after %s: %w\n%s", c.name, limit, ctx.Err(), c.tail.String())
