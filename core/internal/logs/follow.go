@@ -214,6 +214,7 @@ func (s *stream) read(ctx context.Context, known news) answer {
 		return fail(answer{}, err)
 	}
 	defer body.Close()
+	s.setProblem("") // it is being read again; how that ends is said when it has
 	buf := buffers.Get().(*[head + 16<<10]byte)
 	defer buffers.Put(buf)
 	p := newParser(s.spool.pos)

@@ -70,6 +70,44 @@ func TestB35CutStreamsLeaveNeitherGapNorDouble(t *testing.T) {
 	}
 }
 
+// A log that is read again after a cut is not called unreadable any more: neither beside each of its lines, nor to those
+// who come later.
+func TestB35TroubleEndsWithTheNextAnswer(t *testing.T) {
+	r := newRig(t, nil)
+	want := lines(1, 40)
+	r.k.print("pod/main", want[:20]...)
+	r.k.faults(func(request) fault { return fault{status: 500, message: "no kubelet"} })
+	g := r.read(FollowOptions{Follow: true})
+	r.ensure(pod("pod", running("main")))
+	unreadable := func(g *reading) (n int) {
+		for _, c := range g.chunks {
+			if c.Code == "log-unreadable" {
+				n++
+			}
+		}
+		return n
+	}
+	g.await("the trouble", func() bool { return unreadable(g) > 0 })
+	r.k.faults(nil)
+	for i := 20; i < 40; i++ {
+		g.awaitBytes(len(text(want[:i])))
+		r.k.print("pod/main", want[i])
+	}
+	g.awaitBytes(len(text(want)))
+	late := r.read(FollowOptions{Follow: true})
+	late.awaitBytes(len(text(want)))
+	r.k.end("pod/main")
+	r.finish(process.Succeeded, pod("pod", exited("main", 0)))
+	g.wait()
+	late.wait()
+	if n := unreadable(g); n != 1 {
+		t.Errorf("said %d times that the log cannot be read: %q", n, g.notes())
+	}
+	if n := unreadable(late); n != 0 {
+		t.Errorf("a later reader is told that the log cannot be read: %q", late.notes())
+	}
+}
+
 // Any number of cuts anywhere, with stamps out of order, equal, and over second borders.
 func TestB35RandomCuts(t *testing.T) {
 	for seed := range uint64(20) {
