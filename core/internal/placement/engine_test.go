@@ -27,7 +27,6 @@ func (r *rows) DefaultCluster(context.Context) (string, error)      { return r.d
 type scripted struct {
 	name   string
 	ignore bool
-	hooks  Hooks
 	answer func(*Snapshot, Request) (Answer, error)
 	choice func(*Snapshot) (Choice, error)
 }
