@@ -13,7 +13,7 @@ const feedPage = 1000
 
 // feed reads the news since seq and wakes those concerned, until ctx ends.
 func (d *Dispatcher) feed(ctx context.Context, seq int64) {
-	woken, cancel := d.o.Store.Hub().Subscribe()
+	woken, cancel := d.o.Store.Hub().Subscribe(news...)
 	defer cancel()
 	scan := d.o.Clock.NewTicker(d.o.Scan)
 	defer scan.Stop()

@@ -1,23 +1,27 @@
 package event
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Hub wakes those who wait for new events. It carries no events itself: a woken reader reads the list from where it
 // stood, so a missed or doubled wake-up does no harm. The zero value is ready. Safe for concurrent use.
 type Hub struct {
 	mu      sync.Mutex
-	waiters map[chan struct{}]struct{}
+	waiters map[chan struct{}][]Kind
 }
 
-// Subscribe returns a channel that receives after each Wake (several may become one) until cancel is called.
-func (h *Hub) Subscribe() (woken <-chan struct{}, cancel func()) {
+// Subscribe returns a channel that receives after each Wake (several may become one) until cancel is called. With kinds,
+// only a Wake that names one of them counts.
+func (h *Hub) Subscribe(kinds ...Kind) (woken <-chan struct{}, cancel func()) {
 	ch := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiters == nil {
-		h.waiters = map[chan struct{}]struct{}{}
+		h.waiters = map[chan struct{}][]Kind{}
 	}
-	h.waiters[ch] = struct{}{}
+	h.waiters[ch] = kinds
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -25,11 +29,14 @@ func (h *Hub) Subscribe() (woken <-chan struct{}, cancel func()) {
 	}
 }
 
-// Wake wakes every subscriber. It never blocks.
-func (h *Hub) Wake() {
+// Wake wakes the subscribers whom events of these kinds concern; without kinds, those who wait for any. It never blocks.
+func (h *Hub) Wake(kinds ...Kind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for ch := range h.waiters {
+	for ch, wanted := range h.waiters {
+		if len(wanted) > 0 && !slices.ContainsFunc(kinds, func(k Kind) bool { return slices.Contains(wanted, k) }) {
+			continue
+		}
 		select {
 		case ch <- struct{}{}:
 		default:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,12 +105,18 @@ func (db *DB) MigrationStatus(ctx context.Context) ([]migrations.State, error) {
 func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 	failpoint.Hit("store." + op + ".before")
 	news := false
+	var kinds []event.Kind
 	err := db.writer.write(ctx, func(t *tx) error {
-		news = false // f may run again
+		news, kinds = false, kinds[:0] // f may run again
 		if err := f(t); err != nil {
 			return err
 		}
 		news = t.news || len(t.events) > 0
+		for _, e := range t.events {
+			if !slices.Contains(kinds, e.Kind) {
+				kinds = append(kinds, e.Kind)
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -117,7 +124,7 @@ func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 	}
 	failpoint.Hit("store." + op + ".after")
 	if news {
-		db.hub.Wake()
+		db.hub.Wake(kinds...)
 	}
 	return nil
 }
