@@ -28,8 +28,11 @@ const (
 	reasonPause = time.Second
 	// eventsAfter is how long a Job may be without a pod before the cluster's events are read for the cause.
 	eventsAfter = 5 * time.Second
-	// lagging is when to look again at what the watch has not shown yet.
+	// lagging is how long the watch may take to show a Job that was just made, and when to look again at what it has not
+	// shown yet.
 	lagging = time.Second
+	// outOfStep is how long one of the two watches may be behind the other before the cluster is asked.
+	outOfStep = 50 * time.Millisecond
 	// maxOthers bounds what is remembered of Jobs that are not ours to look after.
 	maxOthers = 10_000
 )
@@ -81,6 +84,8 @@ func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (
 				_, err := w.found(ctx, a, row, f)
 				return 0, err
 			}
+		} else if left := w.showing(row); j == nil && trusted && left > 0 {
+			return left, nil
 		}
 		live, err := w.get(ctx, row.Namespace, row.JobName)
 		if err != nil {
@@ -100,6 +105,9 @@ func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (
 	w.d.o.Logs.Ensure(row, pods)
 
 	f, err := w.read(ctx, a, row, j, pods)
+	if errors.Is(err, errOutOfStep) {
+		return outOfStep, nil
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -120,13 +128,30 @@ func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (
 	return sooner(left, again), nil
 }
 
+// errOutOfStep: the Job is seen to have ended and its pod is not.
+var errOutOfStep = errors.New("the watches are not in step")
+
+// showing says how much longer the watch may take to show a Job that was just made.
+func (w *worker) showing(row process.Attempt) time.Duration {
+	if row.JobAt == nil || !w.watched(row.Namespace) {
+		return 0
+	}
+	return lagging - w.d.now().Sub(*row.JobAt)
+}
+
 // read asks evidence, and fetches what it lacks to be sure.
 func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job, pods []*corev1.Pod) (evidence.Finding, error) {
 	in := evidence.Input{Job: j, Pods: pods, Attempt: row}
 	f := evidence.Read(in)
 	switch {
 	case f.State.Terminal() && (f.StartedAt == nil || slices.ContainsFunc(pods, alive)):
-		// The two watches are not in step, and what is stored at the end is final.
+		// The two watches are not in step, and what is stored at the end is final. Mostly the pod comes at once.
+		if a.stepAt.IsZero() {
+			a.stepAt = w.d.now()
+		}
+		if w.d.now().Sub(a.stepAt) < outOfStep {
+			return f, errOutOfStep
+		}
 		fresh, err := w.podsOf(ctx, row.Namespace, row.ID)
 		if err != nil {
 			return f, err

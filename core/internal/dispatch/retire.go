@@ -48,9 +48,7 @@ func (w *worker) retire(ctx context.Context, a *attempt, row process.Attempt) (t
 	if !row.LogsStored {
 		return 0, nil // that they are stored wakes the attempt
 	}
-	w.mu.Lock()
-	watched := w.watches(row.Namespace)
-	w.mu.Unlock()
+	watched := w.watched(row.Namespace)
 	j := w.seen(row)
 	if watched && j == nil {
 		w.forget(row.ID)

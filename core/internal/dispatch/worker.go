@@ -72,6 +72,7 @@ type attempt struct {
 	namespaced bool      // the namespace was missing and has been asked for
 	asked      time.Time // when the deletion was last asked for, in this process
 	reasonAt   time.Time // when a finding was last stored
+	stepAt     time.Time // when the Job was first seen to have ended before its pod; zero: never
 	events     []corev1.Event
 	eventsAt   time.Time // when they were read
 	finished   bool      // its logs are being stored
@@ -156,6 +157,12 @@ func (w *worker) changed(c cluster.Cluster) {
 // stays in the namespace that it was placed in.
 func (w *worker) watches(namespace string) bool {
 	return namespace == namespaceOf(w.cluster, w.d.o.DefaultNamespace)
+}
+
+func (w *worker) watched(namespace string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watches(namespace)
 }
 
 func (w *worker) row() cluster.Cluster {
