@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"gocloud.dev/blob"
@@ -17,8 +19,8 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// Archive keeps the logs of ended attempts: per attempt a manifest, and per container instance one object with exactly its
-// bytes. Safe for concurrent use.
+// Archive keeps the logs of ended attempts: per attempt a manifest, and per container instance that printed anything one
+// object with exactly its bytes. Safe for concurrent use.
 type Archive struct {
 	bucket *blob.Bucket
 	dir    string // of a local archive; empty: elsewhere
@@ -81,7 +83,11 @@ func (a *Archive) Manifest(ctx context.Context, attemptID string) (Manifest, err
 func (a *Archive) Open(ctx context.Context, attemptID, pod, container string, restart int32, offset int64) (io.ReadCloser, error) {
 	r, err := a.bucket.NewRangeReader(ctx, objectKey(attemptID, pod, container, restart), offset, -1, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		return nil, ErrMissing
+		m, err := a.Manifest(ctx, attemptID)
+		if err == nil && m.silent(pod, container, restart) {
+			return io.NopCloser(strings.NewReader("")), nil
+		}
+		return nil, cmp.Or(err, ErrMissing)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read archived log of pod %s, container %s: %w", pod, container, err)

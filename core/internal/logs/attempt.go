@@ -38,6 +38,7 @@ type attempt struct {
 	streams  map[streamKey]*stream
 	draining bool // Finish was called: no further pods will come
 	released bool
+	saving   *time.Timer // runs while something is to be written down; nil: nothing is
 }
 
 type streamKey struct {
@@ -87,9 +88,29 @@ func (t *attempt) load() error {
 	return nil
 }
 
-// save writes the pods down. A failure costs nothing as long as this Keeper or the cluster remembers them.
+// saveAfter is how long news of pods may wait until they are written down. Most short attempts are stored before.
+const saveAfter = journalEvery
+
+// saveSoon has the pods written down. The caller holds the lock.
+func (t *attempt) saveSoon() {
+	if t.saving != nil || t.released || len(t.streams) == 0 {
+		return
+	}
+	t.saving = time.AfterFunc(saveAfter, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !t.released {
+			t.saving = nil
+			t.save()
+		}
+	})
+}
+
+// save writes the pods down. A failure costs nothing as long as this Keeper or the cluster remembers them. The caller
+// holds the lock.
 func (t *attempt) save() {
-	data, err := json.Marshal(t.m)
+	m, _ := t.describe()
+	data, err := json.Marshal(m)
 	if err == nil {
 		err = os.MkdirAll(t.dir, 0o700)
 	}
@@ -129,8 +150,8 @@ func (t *attempt) ensure(pods []*corev1.Pod) {
 	if !changed {
 		return
 	}
-	t.save()
 	t.startStreams()
+	t.saveSoon()
 	t.changed.wake()
 }
 
@@ -154,7 +175,7 @@ func (t *attempt) startStreams() {
 			key := streamKey{pod: p.Name, container: c.Name, restart: c.Restart}
 			s := t.streams[key]
 			if s == nil {
-				s = newStream(t, key)
+				s = newStream(t, key, c.Complete && c.Bytes == 0)
 				t.streams[key] = s
 				t.wg.Go(s.run)
 			}
@@ -213,6 +234,12 @@ func (t *attempt) unfinished() []*stream {
 func (t *attempt) snapshot() (Manifest, map[streamKey]*stream, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	m, streams := t.describe()
+	return m, streams, t.draining
+}
+
+// describe is the manifest as it stands, and the streams by their keys. The caller holds the lock.
+func (t *attempt) describe() (Manifest, map[streamKey]*stream) {
 	m := t.m
 	m.Pods = make([]PodLog, len(t.m.Pods))
 	streams := make(map[streamKey]*stream, len(t.streams))
@@ -230,7 +257,7 @@ func (t *attempt) snapshot() (Manifest, map[streamKey]*stream, bool) {
 		p.Containers = containers
 		m.Pods[i] = p
 	}
-	return m, streams, t.draining
+	return m, streams
 }
 
 // store writes everything to the archive, the manifest last. All streams are done.
@@ -239,8 +266,8 @@ func (t *attempt) store(ctx context.Context) error {
 	for _, p := range m.Pods {
 		for _, c := range p.Containers {
 			s := streams[streamKey{pod: p.Name, container: c.Name, restart: c.Restart}]
-			if s == nil {
-				continue
+			if s == nil || c.Bytes == 0 {
+				continue // the manifest says that there is nothing
 			}
 			if err := t.k.o.Archive.put(ctx, t.id, p.Name, c, io.NewSectionReader(s, 0, c.Bytes)); err != nil {
 				return err
@@ -250,8 +277,9 @@ func (t *attempt) store(ctx context.Context) error {
 	return t.k.o.Archive.seal(ctx, &m)
 }
 
-// release ends the streams and lets go of the files. Readers notice and turn to the archive.
-func (t *attempt) release() {
+// release ends the streams and lets go of the files. Readers notice and turn to the archive. With save, what has not been
+// written down is.
+func (t *attempt) release(save bool) {
 	t.mu.Lock()
 	if t.released {
 		t.mu.Unlock()
@@ -261,6 +289,11 @@ func (t *attempt) release() {
 	t.mu.Unlock()
 	t.stop()
 	t.wg.Wait()
+	t.mu.Lock()
+	if t.saving != nil && t.saving.Stop() && save {
+		t.save()
+	}
+	t.mu.Unlock()
 	for _, s := range t.streams { // nothing adds to it any more
 		s.release()
 	}

@@ -59,6 +59,9 @@ func (s *stream) run() {
 		s.close()
 		return
 	}
+	if !s.settle(ctx) {
+		return
+	}
 	wait = o.RetryMin
 	var clean bool // the answer before ended in order
 	var refusals, strays int
@@ -142,6 +145,25 @@ func (s *stream) run() {
 	}
 }
 
+// settle gives a container that has just started a moment to end. It returns false when ctx has ended.
+func (s *stream) settle(ctx context.Context) bool {
+	timer := time.NewTimer(s.t.k.o.FollowAfter)
+	defer timer.Stop()
+	for {
+		told := s.told.wait()
+		if known, _ := s.know(); known.over() {
+			return true
+		}
+		select {
+		case <-told:
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func (s *stream) know() (news, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +236,7 @@ func (s *stream) read(ctx context.Context, known news) answer {
 		return fail(answer{}, err)
 	}
 	defer body.Close()
-	s.setProblem("") // it is being read again; how that ends is said when it has
+	s.setProblem("") // before any reader sees what comes, or the last trouble would be told again behind it
 	buf := buffers.Get().(*[head + 16<<10]byte)
 	defer buffers.Put(buf)
 	p := newParser(s.spool.pos)
@@ -310,6 +332,11 @@ func (s *stream) conclude(complete bool) {
 	s.mu.Lock()
 	s.complete, s.problem = complete, ""
 	s.mu.Unlock()
+	if s.spool.data == nil {
+		s.t.mu.Lock()
+		s.t.saveSoon()
+		s.t.mu.Unlock()
+	}
 	s.close()
 }
 

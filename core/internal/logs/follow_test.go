@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -454,6 +455,25 @@ func TestCrash(t *testing.T) {
 		gap := checkGap(t, r, m, GapPodGone)
 		if got, want := r.stored("pod", "main"), text(lines(1, 3000))+"[nagelfluh] "+gap.Reason+"\n"; got != want {
 			t.Error(differ(got, want))
+		}
+	})
+	t.Run("a container that printed nothing", func(t *testing.T) {
+		r := newRig(t, nil)
+		r.k.end("pod/main")
+		r.ensure(pod("pod", exited("main", 0)))
+		if err := r.keeper.live(id).drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(spoolDir(r.o.SpoolDir, id) + "/pod"); !errors.Is(err, os.ErrNotExist) {
+			t.Error("there are files for nothing:", err)
+		}
+		_ = r.keeper.Close()
+		r.restart()
+		r.k.faults(func(request) fault {
+			return fault{status: 404, reason: metav1.StatusReasonNotFound, message: `pods "pod" not found`}
+		})
+		if m := r.finish(process.Succeeded); !m.Complete() || r.stored("pod", "main") != "" {
+			t.Error("what had been read to its end is not complete after a restart:", m)
 		}
 	})
 	t.Run("between archive and database", func(t *testing.T) {

@@ -31,6 +31,9 @@ type KeeperOptions struct {
 	Reads   int
 	Stores  int
 
+	// FollowAfter is how long after a container was seen to run its log is opened: one that ends before is read once, not
+	// followed and then read to see that nothing is missing; default 200 ms. Negative: at once.
+	FollowAfter time.Duration
 	// Stall is how long a follow may be silent before it is opened anew: silence and a dead connection look the same;
 	// default 2 min. ReadStall is the same for a container that has ended; default 15 s.
 	Stall     time.Duration
@@ -68,6 +71,9 @@ func (o *KeeperOptions) defaults() error {
 		if *d <= 0 {
 			*d = v
 		}
+	}
+	if o.FollowAfter == 0 {
+		o.FollowAfter = 200 * time.Millisecond
 	}
 	duration(&o.Stall, 2*time.Minute)
 	duration(&o.ReadStall, 15*time.Second)
@@ -128,7 +134,7 @@ func (k *Keeper) Close() error {
 	k.attempts = map[string]*attempt{}
 	k.mu.Unlock()
 	for _, t := range attempts {
-		t.release()
+		t.release(true)
 	}
 	return nil
 }
@@ -232,7 +238,7 @@ func (k *Keeper) forget(id string) {
 	k.stored[id] = now
 	k.mu.Unlock()
 	if t != nil {
-		t.release()
+		t.release(false)
 	}
 }
 

@@ -6,7 +6,7 @@
 //
 //   - Keeper (the leader's): one upstream follow per container, resumed after cut streams and restarts without gap or
 //     double. Dispatch calls Ensure whenever an attempt's pods change, and Finish once the attempt has ended.
-//   - Archive: one object per attempt, pod and container with exactly the bytes that the container printed, and one
+//   - Archive: one object per attempt, pod and container with exactly the bytes that the container printed, if any, and one
 //     manifest per attempt. The manifest is written last: where it is, the log is whole.
 //   - Reader: the log of one attempt as a sequence of chunks, live from the spool or finished from the archive, resumable
 //     by Cursor. WriteSSE and WriteText put such a sequence on the wire.
@@ -104,6 +104,18 @@ func (m Manifest) Complete() bool {
 		}
 	}
 	return true
+}
+
+// silent says whether the manifest knows the container instance and that it printed nothing.
+func (m Manifest) silent(pod, container string, restart int32) bool {
+	for _, p := range m.Pods {
+		for _, c := range p.Containers {
+			if p.Name == pod && c.Name == container && c.Restart == restart {
+				return c.Started && c.Bytes == 0
+			}
+		}
+	}
+	return false
 }
 
 // PodLog is one pod's part of a manifest.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,8 +20,11 @@ import (
 // The journal lags behind the file a little. After a crash the file's end beyond the journal is read from the cluster
 // again and overwritten with the same bytes; only when the cluster no longer has them they are taken as they are. Check
 // sums find what a power cut left unwritten. One writer; any number of readers by ReadAt up to the size they know of.
+//
+// The files come with the first byte: many containers print nothing.
 type spool struct {
-	data    *os.File
+	path    string
+	data    *os.File // nil: nothing was written
 	journal *os.File
 
 	size int64 // of what was written
@@ -57,26 +61,47 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openSpool opens or makes the spool at path and finds out where it stands.
+// openSpool opens the spool at path, if there is one, and finds out where it stands.
 func openSpool(path string) (*spool, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the spool's directory: %w", err)
+	s := &spool{path: path}
+	err := s.open(os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
 	}
-	data, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the spool: %w", err)
+		return nil, err
 	}
-	journal, err := os.OpenFile(path+journalSuffix, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		_ = data.Close()
-		return nil, fmt.Errorf("open the spool's journal: %w", err)
-	}
-	s := &spool{data: data, journal: journal}
 	if err := s.recover(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("recover the spool %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// open opens the files; how applies to the data, without which a journal says nothing.
+func (s *spool) open(how int) error {
+	data, err := os.OpenFile(s.path, how, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the spool: %w", err)
+	}
+	journal, err := os.OpenFile(s.path+journalSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		_ = data.Close()
+		return fmt.Errorf("open the spool's journal: %w", err)
+	}
+	s.data, s.journal = data, journal
+	return nil
+}
+
+// make makes the files unless they are there.
+func (s *spool) make() error {
+	if s.data != nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return fmt.Errorf("make the spool's directory: %w", err)
+	}
+	return s.open(os.O_RDWR | os.O_CREATE)
 }
 
 // recover follows the journal as far as the file agrees with it.
@@ -153,6 +178,9 @@ func (s *spool) append(p []byte, pos position) error {
 }
 
 func (s *spool) write(p []byte, pos position) error {
+	if err := s.make(); err != nil {
+		return err
+	}
 	if _, err := s.data.WriteAt(p, s.size); err != nil {
 		return fmt.Errorf("write the spool: %w", err)
 	}
@@ -194,9 +222,12 @@ func (s *spool) adoptTail() error {
 	return s.write(p, s.pos)
 }
 
-// finish says that nothing will be added.
+// finish says that nothing will be added. That of a spool without files is for others to remember.
 func (s *spool) finish(complete bool) error {
 	s.end = &spoolEnd{Complete: complete}
+	if s.data == nil {
+		return nil
+	}
 	if err := s.data.Truncate(s.size); err != nil {
 		return fmt.Errorf("cut the spool: %w", err)
 	}
@@ -218,6 +249,8 @@ func (s *spool) record(now time.Time, g *Gap) error {
 }
 
 func (s *spool) close() {
-	_ = s.data.Close()
-	_ = s.journal.Close()
+	if s.data != nil {
+		_ = s.data.Close()
+		_ = s.journal.Close()
+	}
 }

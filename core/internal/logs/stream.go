@@ -15,9 +15,11 @@ type stream struct {
 	t    *attempt
 	key  streamKey
 	path string
-	done chan struct{} // closed when the log has come to its end, complete or not
-	size atomic.Int64  // bytes that readers may read
-	grew signal        // size grew, or the log ended
+	// silent: an earlier Keeper read the log to its end and found nothing.
+	silent bool
+	done   chan struct{} // closed when the log has come to its end, complete or not
+	size   atomic.Int64  // bytes that readers may read
+	grew   signal        // size grew, or the log ended
 
 	mu       sync.Mutex
 	spool    *spool // nil: not open yet
@@ -31,9 +33,9 @@ type stream struct {
 	dog      *time.Timer // ends the read under way when it is silent for too long
 }
 
-func newStream(t *attempt, key streamKey) *stream {
+func newStream(t *attempt, key streamKey, silent bool) *stream {
 	return &stream{
-		t: t, key: key, done: make(chan struct{}),
+		t: t, key: key, silent: silent, done: make(chan struct{}),
 		path: filepath.Join(t.dir, key.pod, fileName(key.container, key.restart)),
 	}
 }
@@ -112,7 +114,7 @@ func (s *stream) ReadAt(p []byte, off int64) (int, error) {
 		}
 		p = p[:left]
 	}
-	n, err := sp.data.ReadAt(p, off)
+	n, err := sp.data.ReadAt(p, off) // it is there: something was written
 	if n > 0 && errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -124,6 +126,9 @@ func (s *stream) open() error {
 	sp, err := openSpool(s.path)
 	if err != nil {
 		return err
+	}
+	if s.silent && sp.data == nil {
+		sp.end = &spoolEnd{Complete: true}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
