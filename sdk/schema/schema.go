@@ -30,7 +30,7 @@ import (
 
 // Keywords of our own, beside those of JSON Schema.
 const (
-	// SecretKeyword marks a value that is write-only: encrypted at rest, never shown, never logged.
+	// SecretKeyword marks a value that is write-only: never shown again, never logged.
 	SecretKeyword = "x-nagelfluh-secret"
 	// TextareaKeyword marks a text of several lines.
 	TextareaKeyword = "x-nagelfluh-textarea"
