@@ -247,7 +247,7 @@ func (s *Service) unused(ctx context.Context, c Cluster, what string) error {
 		return err
 	}
 	if n := live[c.ID]; n > 0 {
-		return problem.New(problem.ClusterInUse, "%d attempts live on cluster %q: %s", n, c.Name, what).With("live_attempts", n)
+		return problem.New(problem.ClusterInUse, "cluster %q has live attempts (%d): %s", c.Name, n, what).With("live_attempts", n)
 	}
 	return nil
 }
