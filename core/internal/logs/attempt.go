@@ -88,8 +88,9 @@ func (t *attempt) load() error {
 	return nil
 }
 
-// saveAfter is how long news of pods may wait until they are written down. Most short attempts are stored before.
-const saveAfter = journalEvery
+// saveAfter is how long news of pods may wait until they are written down: until then, the cluster knows them too. Most
+// short attempts are stored before.
+const saveAfter = 2 * time.Second
 
 // saveSoon has the pods written down. The caller holds the lock.
 func (t *attempt) saveSoon() {

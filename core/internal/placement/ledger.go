@@ -38,6 +38,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	attempts map[string]*entry            // by attempt
 	clusters map[string]map[string]*entry // by cluster, then attempt
+	reserved map[string]map[string]int64  // sums of what is not visible, by cluster and resource
 	// generation counts reservations and capacity changes by cluster.
 	generation map[string]int64
 	capacity   map[string]*cluster.Capacity // last seen by load, to judge a reservation
@@ -52,7 +53,7 @@ type entry struct {
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger {
 	return &Ledger{
-		attempts: map[string]*entry{}, clusters: map[string]map[string]*entry{},
+		attempts: map[string]*entry{}, clusters: map[string]map[string]*entry{}, reserved: map[string]map[string]int64{},
 		generation: map[string]int64{}, capacity: map[string]*cluster.Capacity{},
 	}
 }
@@ -77,15 +78,7 @@ func (l *Ledger) less(id string, c *cluster.Capacity) *cluster.Capacity {
 	if c == nil {
 		return nil
 	}
-	reserved := map[string]int64{}
-	for _, e := range l.clusters[id] {
-		if e.visible {
-			continue
-		}
-		for name, n := range e.requests {
-			reserved[name] += n
-		}
-	}
+	reserved := l.reserved[id]
 	out := &cluster.Capacity{ObservedAt: c.ObservedAt, Nodes: c.Nodes, Resources: make(map[string]cluster.ResourceCapacity, len(c.Resources))}
 	for name, r := range c.Resources {
 		r.Free -= reserved[name]
@@ -126,11 +119,26 @@ func (l *Ledger) book(attempt string, e *entry) {
 		l.clusters[e.cluster] = map[string]*entry{}
 	}
 	l.clusters[e.cluster][attempt] = e
+	l.sum(e, 1)
 	l.generation[e.cluster]++
+}
+
+// sum adds what the entry reserves to its cluster's sums, or takes it off.
+func (l *Ledger) sum(e *entry, times int64) {
+	if e.visible {
+		return
+	}
+	if l.reserved[e.cluster] == nil {
+		l.reserved[e.cluster] = map[string]int64{}
+	}
+	for name, n := range e.requests {
+		l.reserved[e.cluster][name] += times * n
+	}
 }
 
 func (l *Ledger) drop(attempt string) {
 	if e := l.attempts[attempt]; e != nil {
+		l.sum(e, -1)
 		delete(l.attempts, attempt)
 		delete(l.clusters[e.cluster], attempt)
 	}
@@ -148,7 +156,9 @@ func (l *Ledger) Observed(id string, counted map[string]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for attempt, e := range l.clusters[id] {
+		l.sum(e, -1)
 		e.visible = counted[attempt]
+		l.sum(e, 1)
 	}
 	l.generation[id]++
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/uptrace/bun"
@@ -66,27 +67,35 @@ func clusterRow(c cluster.Cluster) clusterModel {
 	return m
 }
 
-// Clusters returns every cluster that is not removed, by sort order, then by name.
+// Clusters returns every cluster that is not removed, by sort order, then by name. Others may get the same maps and
+// pointers, so nobody changes what they hold.
 func (db *DB) Clusters(ctx context.Context) ([]cluster.Cluster, error) {
-	var rows []clusterModel
-	if err := db.ro.NewSelect().Model(&rows).Where("c.removed_at IS NULL").Order("c.sort_order", "c.name").Scan(ctx); err != nil {
-		return nil, err
-	}
-	all := make([]cluster.Cluster, len(rows))
-	for i, m := range rows {
-		all[i] = m.cluster()
-	}
-	return all, nil
+	all, err := recall(&db.memory, &db.memory.clusters, func() ([]cluster.Cluster, error) {
+		var rows []clusterModel
+		if err := db.ro.NewSelect().Model(&rows).Where("c.removed_at IS NULL").Order("c.sort_order", "c.name").Scan(ctx); err != nil {
+			return nil, err
+		}
+		all := make([]cluster.Cluster, len(rows))
+		for i, m := range rows {
+			all[i] = m.cluster()
+		}
+		return all, nil
+	})
+	return slices.Clone(all), err
 }
 
 // Cluster returns one cluster, or cluster.ErrNotFound. A removed one is not found.
 func (db *DB) Cluster(ctx context.Context, id string) (cluster.Cluster, error) {
-	var m clusterModel
-	err := db.ro.NewSelect().Model(&m).Where("c.id = ?", id).Where("c.removed_at IS NULL").Scan(ctx)
-	if noRows(err) {
-		return cluster.Cluster{}, fmt.Errorf("%w: %s", cluster.ErrNotFound, id)
+	all, err := db.Clusters(ctx)
+	if err != nil {
+		return cluster.Cluster{}, err
 	}
-	return m.cluster(), err
+	for _, c := range all {
+		if c.ID == id {
+			return c, nil
+		}
+	}
+	return cluster.Cluster{}, fmt.Errorf("%w: %s", cluster.ErrNotFound, id)
 }
 
 // CreateCluster stores a cluster and returns it as stored. An empty id is filled in; times, revisions and what is observed

@@ -29,6 +29,7 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 		c.RuntimeParams["application_name"] = "nagelfluh"
 	}
 	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger}
+	db.memory.on = o.Exclusive
 	defer func() {
 		if err != nil {
 			_ = db.Close()

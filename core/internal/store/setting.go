@@ -65,7 +65,7 @@ func (db *DB) EnsureSetting(ctx context.Context, key, value string) (string, err
 
 // DefaultCluster returns the id of the default cluster; empty: none is set.
 func (db *DB) DefaultCluster(ctx context.Context) (string, error) {
-	return db.Setting(ctx, SettingDefaultCluster)
+	return recall(&db.memory, &db.memory.byDefault, func() (string, error) { return db.Setting(ctx, SettingDefaultCluster) })
 }
 
 func (t *tx) defaultChanged(ctx context.Context, id string) error {

@@ -29,6 +29,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	db := &DB{dialect: migrations.SQLite, log: o.Logger}
+	db.memory.on = o.Exclusive
 	defer func() {
 		if err != nil {
 			_ = db.Close()

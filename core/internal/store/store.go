@@ -43,6 +43,7 @@ type DB struct {
 	rw      *bun.DB // the same, through bun
 	ro      *bun.DB // for reading; on PostgreSQL the same as rw
 	hot     statements
+	memory  memory
 	writer  writer
 	hub     event.Hub
 	log     hclog.Logger
@@ -93,6 +94,7 @@ func (db *DB) Ping(ctx context.Context) error { return db.ro.PingContext(ctx) }
 
 // Migrate brings the schema up to date and returns what it applied.
 func (db *DB) Migrate(ctx context.Context) (applied []string, err error) {
+	defer db.memory.begin()()
 	return migrations.Up(ctx, db.sql, db.dialect)
 }
 
@@ -106,6 +108,10 @@ func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 	failpoint.Hit("store." + op + ".before")
 	news := false
 	var kinds []event.Kind
+	written := func() {}
+	if forgetful[op] {
+		written = db.memory.begin()
+	}
 	err := db.writer.write(ctx, func(t *tx) error {
 		news, kinds = false, kinds[:0] // f may run again
 		if err := f(t); err != nil {
@@ -119,6 +125,7 @@ func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 		}
 		return nil
 	})
+	written()
 	if err != nil {
 		return err
 	}
