@@ -147,6 +147,7 @@ func (w *worker) stopJob(ctx context.Context, a *attempt, row process.Attempt) (
 			return stop{truth: &f}, nil
 		}
 		if j.DeletionTimestamp == nil {
+			w.d.o.Logs.Ensure(row, pods) // what was printed goes with the pods
 			return w.delete(ctx, a, row)
 		}
 	}

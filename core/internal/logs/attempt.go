@@ -37,6 +37,7 @@ type attempt struct {
 	m        Manifest // without what the streams know better
 	streams  map[streamKey]*stream
 	draining bool // Finish was called: no further pods will come
+	leaving  bool // it is being cancelled: its pods are about to go
 	released bool
 	saving   *time.Timer // runs while something is to be written down; nil: nothing is
 }
@@ -127,13 +128,14 @@ func (t *attempt) save() {
 	}
 }
 
-func (t *attempt) ensure(pods []*corev1.Pod) {
+func (t *attempt) ensure(pods []*corev1.Pod, leaving bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.released {
 		return
 	}
-	changed := false
+	changed := leaving && !t.leaving
+	t.leaving = t.leaving || leaving
 	for _, pod := range pods {
 		seen, ok := podLog(pod)
 		if !ok {
@@ -181,7 +183,7 @@ func (t *attempt) startStreams() {
 				t.wg.Go(s.run)
 			}
 			by, superseded := p.superseded(c.Name, c.Restart)
-			s.tell(news{ended: c.Ended || superseded, previous: superseded, dropped: superseded && by > c.Restart+1, hurried: t.draining})
+			s.tell(news{ended: c.Ended || superseded, previous: superseded, dropped: superseded && by > c.Restart+1, hurried: t.draining, leaving: t.leaving})
 		}
 	}
 }

@@ -145,13 +145,13 @@ func (s *stream) run() {
 	}
 }
 
-// settle gives a container that has just started a moment to end. It returns false when ctx has ended.
+// settle gives a container that has just started a moment to end, unless its pod is about to go. It returns false when ctx has ended.
 func (s *stream) settle(ctx context.Context) bool {
 	timer := time.NewTimer(s.t.k.o.FollowAfter)
 	defer timer.Stop()
 	for {
 		told := s.told.wait()
-		if known, _ := s.know(); known.over() {
+		if known, _ := s.know(); known.over() || known.leaving {
 			return true
 		}
 		select {

@@ -273,6 +273,22 @@ func TestEndedBeforeConnected(t *testing.T) {
 	}
 }
 
+// A container that has just started is given a moment before its log is opened; a cancel takes that moment away, for the
+// log goes with the pod.
+func TestCancelledAtTheStart(t *testing.T) {
+	r := newRig(t, func(o *KeeperOptions) { o.FollowAfter = time.Hour })
+	r.k.print("pod/main", lines(1, 3)...)
+	g := r.read(FollowOptions{Follow: true})
+	r.ensure(pod("pod", running("main")))
+	r.rows.set(id, func(a *process.Attempt) { a.State = process.Cancelling })
+	r.ensure(pod("pod", running("main")))
+	g.awaitBytes(len(text(lines(1, 3))))
+	r.k.end("pod/main")
+	if m := r.finish(process.Cancelled, pod("pod", exited("main", 143))); !m.Complete() || r.stored("pod", "main") != text(lines(1, 3)) {
+		t.Errorf("stored %q, %+v", r.stored("pod", "main"), m)
+	}
+}
+
 func TestGapsAreSaid(t *testing.T) {
 	t.Run("pod gone", func(t *testing.T) {
 		r := newRig(t, nil)

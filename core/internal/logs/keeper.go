@@ -141,7 +141,7 @@ func (k *Keeper) Close() error {
 
 // Ensure makes sure that every container of these pods that has started is being followed, and takes note of those that
 // have ended. Call it whenever the attempt's pods may have changed: it returns at once and costs little when nothing did.
-// Pods that are not named are not taken to be gone. The pods are only read; of them are used: name, UID, creation time, the
+// Pods that are not named are not taken to be gone; those of an attempt that is being cancelled are about to go. The pods are only read; of them are used: name, UID, creation time, the
 // names and restart policies of (init) containers, and their statuses.
 func (k *Keeper) Ensure(a process.Attempt, pods []*corev1.Pod) {
 	if len(pods) == 0 || a.LogsStored {
@@ -155,7 +155,7 @@ func (k *Keeper) Ensure(a process.Attempt, pods []*corev1.Pod) {
 	}
 	t, err := k.attempt(a)
 	if err == nil {
-		t.ensure(pods)
+		t.ensure(pods, a.State == process.Cancelling)
 	} else if !errors.Is(err, ErrClosed) {
 		k.log.Error("the logs of an attempt cannot be kept now", "attempt", a.ID, "error", err)
 	}
@@ -186,7 +186,7 @@ func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.P
 	if err != nil {
 		return err
 	}
-	t.ensure(pods)
+	t.ensure(pods, false)
 	if err := t.drain(ctx); err != nil {
 		return fmt.Errorf("read the logs of attempt %s to their end: %w", a.ID, err)
 	}

@@ -47,6 +47,7 @@ type news struct {
 	previous bool // a later instance of the container runs
 	dropped  bool // so does a still later one: the cluster no longer has this log
 	hurried  bool // the attempt has ended: from now on, patience has a limit
+	leaving  bool // the pod is about to be removed: its log is opened at once
 }
 
 // over says whether the log has an end that can be read up to.
@@ -59,6 +60,7 @@ func (s *stream) tell(n news) {
 	was := s.known
 	n.ended, n.forced = n.ended || was.ended, n.forced || was.forced
 	n.previous, n.dropped, n.hurried = n.previous || was.previous, n.dropped || was.dropped, n.hurried || was.hurried
+	n.leaving = n.leaving || was.leaving
 	if n == was {
 		return
 	}
