@@ -79,7 +79,7 @@ func (w *world) bulkRate(ctx context.Context, n, round int) (float64, error) {
 	if err := w.submitBulk(ctx, items); err != nil {
 		return 0, err
 	}
-	last, err := seen.wait(ctx, n, 5*time.Minute)
+	last, err := seen.wait(ctx, n, 2*time.Minute)
 	if err != nil {
 		return 0, err
 	}
@@ -205,7 +205,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 		return 0, err
 	default:
 	}
-	last, err := seen.wait(ctx, n, 5*time.Minute)
+	last, err := seen.wait(ctx, n, 2*time.Minute)
 	if err != nil {
 		return 0, err
 	}
@@ -222,7 +222,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 		return 0, err
 	}
 	defer done.stop()
-	if _, err := done.wait(ctx, n, 5*time.Minute); err != nil {
+	if _, err := done.wait(ctx, n, 2*time.Minute); err != nil {
 		return 0, err
 	}
 	l.w.b.detail("bare, processor time until every Job ended: %s", since(used))

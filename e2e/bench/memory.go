@@ -11,6 +11,9 @@ import (
 	"github.com/nagelfluh/nagelfluh/e2e/stack"
 )
 
+// settled is how long the server is left alone before its memory is looked at.
+const settled = 10 * time.Second
+
 // memory: resident memory of core and of each plugin, idle and with many active attempts.
 func memory(ctx context.Context, b *bench) ([]row, error) {
 	w, err := b.serve(ctx, b.clusters.Kubeconfig("gpu"), nil)
@@ -27,7 +30,15 @@ func memory(ctx context.Context, b *bench) ([]row, error) {
 	for i := range items {
 		items[i] = submission(fmt.Sprintf("active-%04d", i), i%2, "sleep", "3600")
 	}
+	seen, err := look(ctx, w.namespace, w.clients, pods, runningVersion)
+	if err != nil {
+		return nil, err
+	}
+	defer seen.stop()
 	if err := w.submitBulk(ctx, items); err != nil {
+		return nil, err
+	}
+	if _, err := seen.wait(ctx, n, 4*time.Minute); err != nil {
 		return nil, err
 	}
 	running := 0
@@ -46,6 +57,19 @@ func memory(ctx context.Context, b *bench) ([]row, error) {
 	})
 	if running < n {
 		return nil, err
+	}
+	// What the burst took is given back in the seconds after it.
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(settled):
+	}
+	if raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.Pid())); err == nil {
+		for line := range strings.Lines(string(raw)) {
+			if strings.HasPrefix(line, "Rss") || strings.HasPrefix(line, "Threads") {
+				b.detail("core: %s", strings.Join(strings.Fields(line), " "))
+			}
+		}
 	}
 	busy, _, err := w.resident(ctx)
 	if err != nil {

@@ -250,8 +250,11 @@ func look(ctx context.Context, namespace string, clients map[string]*kubernetes.
 				case <-ctx.Done():
 					return
 				case e, ok := <-in.ResultChan():
-					if !ok {
-						return
+					if !ok { // ended by the API server; a new one begins with all that there is
+						if in, err = open(ctx, c, namespace); err != nil {
+							return
+						}
+						continue
 					}
 					s.see(key(e.Object), time.Now())
 				}

@@ -14,7 +14,7 @@ import (
 
 const (
 	feedPage   = 1000 // events read at once
-	feedKeep   = 8192 // events kept for readers that are a little behind
+	feedKeep   = 1024 // events kept at least, for readers that are a little behind
 	feedRescan = 5 * time.Second
 )
 
@@ -90,7 +90,7 @@ func (f *feed) read(ctx context.Context) error {
 		}
 		f.mu.Lock()
 		f.recent = append(f.recent, more...)
-		if over := len(f.recent) - feedKeep; over > 0 {
+		if over := len(f.recent) - feedKeep; over > feedKeep { // not each time: it copies what is kept
 			f.from = f.recent[over-1].Seq
 			// Readers hold slices of the old array: it is not written again, only left.
 			f.recent = append([]encoded(nil), f.recent[over:]...)

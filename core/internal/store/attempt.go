@@ -68,6 +68,15 @@ func (m *attemptModel) values() []any {
 	}
 }
 
+func (m *attemptModel) pointers(clusterID *sql.NullString) []any {
+	return []any{
+		&m.ID, &m.VersionID, &m.ProcessID, &m.ProjectID, &m.Number, &m.State, &m.ReasonCode, &m.Reason, clusterID,
+		&m.ClusterIdentity, &m.Namespace, &m.JobName, &m.JobUID, &m.NextTryAt, &m.Tries, &m.ErrorSince, &m.IntentAt,
+		&m.CreateDeadline, &m.UnreachableSince, &m.CancelRequestedAt, &m.CancelRequestedBy, &m.ExitCode, &m.Runs,
+		&m.LogsStored, &m.CreatedAt, &m.PlacedAt, &m.JobAt, &m.StartedAt, &m.EndedAt, &m.UpdatedAt, &m.Revision,
+	}
+}
+
 var (
 	selectAttempt  = "SELECT " + strings.Join(attemptColumns, ", ") + " FROM attempts WHERE id = ?"
 	updateAttempt  = "UPDATE attempts SET " + strings.Join(attemptColumns[attemptFixed:], " = ?, ") + " = ? WHERE id = ?"
@@ -81,11 +90,7 @@ func (t *tx) attemptForUpdate(ctx context.Context, id string) (m attemptModel, e
 		query += " FOR UPDATE"
 	}
 	var clusterID sql.NullString
-	err = t.get(ctx, query, []any{id},
-		&m.ID, &m.VersionID, &m.ProcessID, &m.ProjectID, &m.Number, &m.State, &m.ReasonCode, &m.Reason, &clusterID,
-		&m.ClusterIdentity, &m.Namespace, &m.JobName, &m.JobUID, &m.NextTryAt, &m.Tries, &m.ErrorSince, &m.IntentAt,
-		&m.CreateDeadline, &m.UnreachableSince, &m.CancelRequestedAt, &m.CancelRequestedBy, &m.ExitCode, &m.Runs,
-		&m.LogsStored, &m.CreatedAt, &m.PlacedAt, &m.JobAt, &m.StartedAt, &m.EndedAt, &m.UpdatedAt, &m.Revision)
+	err = t.get(ctx, query, []any{id}, m.pointers(&clusterID)...)
 	m.ClusterID = clusterID.String
 	if noRows(err) {
 		return m, fmt.Errorf("attempt %s: %w", id, process.ErrNotFound)
@@ -122,7 +127,9 @@ func attemptRow(a process.Attempt, processID string) attemptModel {
 // Attempt returns one attempt, or process.ErrNotFound.
 func (db *DB) Attempt(ctx context.Context, id string) (process.Attempt, error) {
 	var m attemptModel
-	err := db.ro.NewSelect().Model(&m).Where("a.id = ?", id).Scan(ctx)
+	var cluster sql.NullString
+	err := db.get(ctx, selectAttempt, []any{id}, m.pointers(&cluster)...)
+	m.ClusterID = cluster.String
 	if noRows(err) {
 		return process.Attempt{}, fmt.Errorf("attempt %s: %w", id, process.ErrNotFound)
 	}

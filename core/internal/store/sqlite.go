@@ -18,8 +18,9 @@ import (
 	"github.com/nagelfluh/nagelfluh/migrations"
 )
 
-// readers is the size of SQLite's read pool. In WAL mode readers wait neither for the writer nor for each other.
-const readers = 8
+// readers is the size of SQLite's read pool, each with a cache of its own. In WAL mode readers wait neither for the writer
+// nor for each other.
+const readers = 4
 
 func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) {
 	if path == "" || path == ":memory:" {
@@ -59,7 +60,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	}
 	db.rw = bun.NewDB(db.sql, sqlitedialect.New())
 
-	ro, err := sql.Open("sqlite", dsn(path, "query_only(ON)", "busy_timeout(10000)"))
+	ro, err := sql.Open("sqlite", dsn(path, "query_only(ON)", "busy_timeout(10000)", "cache_size(-1000)"))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -68,7 +69,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	ro.SetMaxIdleConns(readers)
 	db.ro = bun.NewDB(ro, sqlitedialect.New())
 
-	db.closers = append(db.closers, db.hot.close)
+	db.closers = append(db.closers, db.hot.close, db.hotRead.close)
 	g := newGroupWriter(db)
 	db.writer = g
 	db.closers = append(db.closers, g.close)

@@ -45,6 +45,18 @@ func (t *tx) get(ctx context.Context, query string, args []any, dest ...any) err
 	return t.Tx.Tx.StmtContext(ctx, s).QueryRowContext(ctx, args...).Scan(dest...)
 }
 
+// get runs a reading query of the hot path outside of any write. It gives one row.
+func (db *DB) get(ctx context.Context, query string, args []any, dest ...any) error {
+	if db.dialect == migrations.PostgreSQL {
+		return db.ro.DB.QueryRowContext(ctx, db.hotRead.number(query), cached(args)...).Scan(dest...)
+	}
+	s, err := db.hotRead.prepare(ctx, db.ro.DB, query)
+	if err != nil {
+		return err
+	}
+	return s.QueryRowContext(ctx, args...).Scan(dest...)
+}
+
 // insertion is "INSERT INTO … VALUES" for rows of so many columns, with what follows the values.
 type insertion struct{ one, many string }
 
@@ -88,7 +100,7 @@ func cached(args []any) []any {
 	return append([]any{pgx.QueryExecModeCacheStatement}, args...)
 }
 
-// prepare needs a second connection of the pool at the first use of a query; only the one writer calls it.
+// prepare needs a connection of the pool at the first use of a query: for a write, a second one.
 func (s *statements) prepare(ctx context.Context, db *sql.DB, query string) (*sql.Stmt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

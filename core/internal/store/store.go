@@ -43,6 +43,7 @@ type DB struct {
 	rw      *bun.DB // the same, through bun
 	ro      *bun.DB // for reading; on PostgreSQL the same as rw
 	hot     statements
+	hotRead statements // those of ro
 	memory  memory
 	writer  writer
 	hub     event.Hub

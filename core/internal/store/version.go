@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/uptrace/bun"
 
@@ -104,8 +106,27 @@ func (db *DB) Processes(ctx context.Context, projectID, cursor string, n int) ([
 
 // Version returns one version with its latest attempt, or process.ErrNotFound.
 func (db *DB) Version(ctx context.Context, id string) (process.Version, error) {
-	return version(ctx, db.ro, id)
+	var m versionModel
+	var p processModel
+	var a attemptModel
+	var key, cluster sql.NullString
+	err := db.get(ctx, selectVersion, []any{id}, append([]any{
+		&m.ID, &m.ProcessID, &m.ProjectID, &m.Number, &m.Spec, &m.SubmittedBy, &key, &m.BodyHash, &m.CreatedAt, &p.Name, &p.Type, &p.Labels,
+	}, a.pointers(&cluster)...)...)
+	if noRows(err) {
+		return process.Version{}, fmt.Errorf("version %s: %w", id, process.ErrNotFound)
+	}
+	if err != nil {
+		return process.Version{}, err
+	}
+	m.IdempotencyKey, a.ClusterID = key.String, cluster.String
+	m.Process, m.Attempt = &p, &a
+	return m.version(), nil
 }
+
+var selectVersion = "SELECT v.id, v.process_id, v.project_id, v.number, v.spec, v.submitted_by, v.idempotency_key, v.body_hash, v.created_at, " +
+	"p.name, p.type, p.labels, a." + strings.Join(attemptColumns, ", a.") +
+	" FROM process_versions v JOIN processes p ON p.id = v.process_id JOIN attempts a ON a.id = v.attempt_id WHERE v.id = ?"
 
 func version(ctx context.Context, q bun.IDB, id string) (process.Version, error) {
 	var m versionModel
