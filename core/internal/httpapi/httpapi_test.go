@@ -291,6 +291,7 @@ func TestBadInput(t *testing.T) {
 		"B74 page size -1":      {method: "GET", path: "/api/v1/versions?limit=-1", status: 400, code: "bad_parameter", field: "limit"},
 		"B74 page size 10^9":    {method: "GET", path: "/api/v1/versions?limit=1000000000", status: 400, code: "bad_parameter", field: "limit"},
 		"page size is a word":   {method: "GET", path: "/api/v1/versions?limit=many", status: 400, code: "bad_parameter", field: "limit"},
+		"bad cursor":            {method: "GET", path: "/api/v1/versions?cursor=zz", status: 400, code: "bad_parameter", field: "cursor"},
 		"bad sequence number":   {method: "GET", path: "/api/v1/events", headers: []string{"Last-Event-ID", "x"}, status: 400, code: "bad_parameter", field: "Last-Event-ID"},
 	}
 	for name, test := range tests {
