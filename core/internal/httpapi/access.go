@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -61,6 +62,19 @@ func (s *Server) seesProject(ctx context.Context, id string) error {
 		return err
 	}
 	return visible(ctx, p)
+}
+
+// stillSees says whether the key of a request that has been let in is still good, and whether its user still sees the
+// project; empty: none in particular. A database that cannot be read now takes nobody's right away.
+func (s *Server) stillSees(r *http.Request, projectID string) bool {
+	p, err := s.principal(r)
+	if err != nil {
+		return !errors.Is(err, auth.ErrUnauthenticated)
+	}
+	if projectID == "" {
+		return true
+	}
+	return !errors.Is(s.seesProject(auth.With(r.Context(), p), projectID), project.ErrNotFound)
 }
 
 // version returns a version when the caller may see its project.

@@ -51,6 +51,8 @@ type Options struct {
 	Seen func(event.Event)
 	// Heartbeat is the longest silence of a stream. Zero: 10 s.
 	Heartbeat time.Duration
+	// Recheck is how long an open stream goes on before it looks anew whether its caller may still see it. Zero: 5 s.
+	Recheck time.Duration
 }
 
 // Metrics is told of requests and serves what was counted.
@@ -73,6 +75,9 @@ type Server struct {
 
 // New builds the server. Run must be called for its event streams to live.
 func New(o Options) (*Server, error) {
+	if o.Recheck == 0 {
+		o.Recheck = 5 * time.Second
+	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 10 * time.Second
 	}

@@ -134,6 +134,7 @@ func newWorldFor(t testing.TB) *world {
 	w.api, err = httpapi.New(httpapi.Options{
 		Store: w.db, Auth: keys, Processes: process.NewService(w.db, httpapi.ClusterFinder(clusters)), Clusters: clusters,
 		Placement: engine, Plugins: fakePlugins{}, Logs: fakeLogs{}, Metrics: metrics.New(), Logger: logger, Heartbeat: 50 * time.Millisecond,
+		Recheck: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -259,6 +260,7 @@ func TestBadInput(t *testing.T) {
 		"fractional GPU":        {body: submission(limit("1.5")), status: 422, code: "invalid", field: "spec.limits[nvidia.com/gpu]"},
 		"GPU as a number":       {body: submission(setSpec("limits", object{"nvidia.com/gpu": -1})), status: 422, code: "invalid", field: "spec.limits[nvidia.com/gpu]"},
 		"4 MB spec":             {body: submission(setSpec("args", []string{strings.Repeat("x", 4<<20)})), status: 413, code: "too_large"},
+		"not UTF-8":             {body: "{\"name\": \"\xff\"}", status: 400, code: "malformed_json"},
 		"broken JSON":           {body: `{"name": "x", `, status: 400, code: "malformed_json"},
 		"no JSON at all":        {body: `hello`, status: 400, code: "malformed_json"},
 		"trailing garbage":      {body: `{"name":"x","spec":{"image":"i"}} {`, status: 400, code: "malformed_json"},

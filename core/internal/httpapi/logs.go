@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -37,7 +38,7 @@ func (s *Server) streamLogs(c echo.Context) error {
 		return err
 	}
 	o.Heartbeat = s.o.Heartbeat
-	ctx, cancel := s.untilDrain(r.Context())
+	ctx, cancel := s.whileAllowed(r, v.ProjectID)
 	defer cancel()
 	seq, err := s.o.Logs.Follow(ctx, attempt, o)
 	if err != nil {
@@ -59,6 +60,30 @@ func (s *Server) streamLogs(c echo.Context) error {
 		}
 	}
 	return nil
+}
+
+// whileAllowed ends with the request, when the server drains, so that no stream holds it up, and when the caller may no
+// longer see the project.
+func (s *Server) whileAllowed(r *http.Request, projectID string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	go func() {
+		defer cancel()
+		recheck := time.NewTicker(s.o.Recheck)
+		defer recheck.Stop()
+		for {
+			select {
+			case <-s.draining:
+				return
+			case <-ctx.Done():
+				return
+			case <-recheck.C:
+				if !s.stillSees(r, projectID) {
+					return
+				}
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 // flushWritten sends what was written to the response itself.

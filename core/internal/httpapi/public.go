@@ -79,19 +79,6 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// untilDrain ends with the request or when the server drains, so that no stream holds it up.
-func (s *Server) untilDrain(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(parent)
-	go func() {
-		select {
-		case <-s.draining:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
 func (s *Server) pluginChecks() (out []Check) {
 	for _, p := range s.o.Plugins.List() {
 		c := Check{Name: "plugin " + p.Name, OK: p.State == plugin.Running, Detail: string(p.State)}

@@ -18,6 +18,7 @@ import (
 type audience struct {
 	project string // id; empty: see projects
 	version string // id; empty: all
+	within  string // id of the project that the caller must see; empty: none in particular
 	// projects bounds an ordinary user to its projects; it is read again while the stream lives. nil: an admin.
 	projects func(ctx context.Context) ([]string, error)
 	seen     []string
@@ -43,11 +44,11 @@ func (s *Server) streamEvents(c echo.Context) error {
 		if err != nil {
 			return err
 		}
-		a.project = p.ID
+		a.project, a.within = p.ID, p.ID
 	} else if who, _ := auth.From(ctx); !who.Admin {
 		a.projects = s.memberships(who.UserID)
 	}
-	after, given, err := position(c)
+	after, given, err := s.position(c)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (s *Server) streamVersionEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	after, _, err := position(c)
+	after, _, err := s.position(c)
 	if err != nil {
 		return err
 	}
@@ -72,11 +73,12 @@ func (s *Server) streamVersionEvents(c echo.Context) error {
 		v, err := s.o.Store.Version(ctx, v.ID)
 		return v.State().Terminal(), err
 	}
-	return s.stream(c, audience{version: v.ID}, after, ended)
+	return s.stream(c, audience{version: v.ID, within: v.ProjectID}, after, ended)
 }
 
-// position is where a stream begins.
-func position(c echo.Context) (after int64, given bool, err error) {
+// position is where a stream begins. A number that no event has had yet is refused: whoever has one saw another database,
+// such as that before a backup was restored, and would be told nothing until the numbers are used up.
+func (s *Server) position(c echo.Context) (after int64, given bool, err error) {
 	field, text := "Last-Event-ID", c.Request().Header.Get("Last-Event-ID")
 	if text == "" {
 		field, text = "after", c.QueryParam("after")
@@ -88,11 +90,15 @@ func position(c echo.Context) (after int64, given bool, err error) {
 	if err != nil || after < 0 {
 		return 0, false, problem.InField(problem.BadParameter, field, "is no sequence number")
 	}
+	last, err := s.o.Store.LastSeq(c.Request().Context())
+	if err != nil {
+		return 0, false, err
+	}
+	if after > last {
+		return 0, false, problem.InField(problem.BadParameter, field, "is higher than the number of any event so far, %d: leave it out, or begin at 0", last)
+	}
 	return after, true, nil
 }
-
-// membershipAge is how long a stream goes on with the projects that it knows of.
-const membershipAge = 5 * time.Second
 
 func (s *Server) memberships(userID string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
@@ -110,7 +116,7 @@ func (s *Server) memberships(userID string) func(context.Context) ([]string, err
 	}
 }
 
-// stream sends events until the client goes, the server drains, or ended (nil: never) says that nothing follows.
+// stream sends events until the client goes or may no longer see them, the server drains, or ended (nil: never) says that nothing follows.
 func (s *Server) stream(c echo.Context, a audience, after int64, ended func(context.Context) (bool, error)) error {
 	ctx := c.Request().Context()
 	if err := s.refresh(ctx, &a); err != nil {
@@ -161,7 +167,10 @@ func (s *Server) stream(c echo.Context, a audience, after int64, ended func(cont
 				return nil
 			}
 		}
-		if a.projects != nil && time.Since(known) > membershipAge {
+		if time.Since(known) > s.o.Recheck {
+			if !s.stillSees(c.Request(), a.within) {
+				return nil
+			}
 			if err := s.refresh(ctx, &a); err != nil {
 				return s.broken(c, err)
 			}

@@ -212,6 +212,53 @@ func TestEventsOfOnesOwnProjects(t *testing.T) {
 	}
 }
 
+// A key that was revoked, or a user who was taken out of a project, sees no more of it on the streams that are open.
+func TestStreamsEndWithTheRight(t *testing.T) {
+	for name, take := range map[string]func(w *world, prefix string){
+		"key revoked": func(w *world, prefix string) {
+			if a := w.do("DELETE", "/api/v1/api-keys/"+prefix, nil); a.status != 204 {
+				w.t.Fatalf("%d %s", a.status, a.body)
+			}
+		},
+		"no member any more": func(w *world, _ string) {
+			must[object](w, w.do("PATCH", "/api/v1/projects/hers", object{"members": []string{}}), 200)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			must[object](w, w.do("POST", "/api/v1/users", object{"name": "eve"}), 201)
+			key := must[struct{ Key string }](w, w.do("POST", "/api/v1/api-keys", object{"name": "k", "user": "eve"}), 201).Key
+			must[object](w, w.do("POST", "/api/v1/projects", object{"name": "hers", "members": []string{"eve"}}), 201)
+			v := must[version](w, w.do("POST", "/api/v1/projects/hers/processes", submission()), 201)
+			streams := map[string]*stream{}
+			for _, path := range []string{"/events?project=hers", "/versions/" + v.ID + "/events", "/versions/" + v.ID + "/logs?container=silent"} {
+				streams[path] = w.open("/api/v1"+path, "key", key)
+			}
+			take(w, strings.Split(key, "_")[1])
+			end := time.Now().Add(patience)
+			for path, s := range streams {
+				for ok := true; ok; {
+					if _, ok = s.line(); ok && time.Now().After(end) {
+						t.Fatalf("%s goes on", path)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Whoever resumes behind the last event, as after a restored backup, is told so instead of hearing nothing.
+func TestEventsBehindTheLast(t *testing.T) {
+	w := newWorld(t)
+	v := must[version](w, w.do("POST", submit, submission()), 201)
+	for _, path := range []string{"/api/v1/events", "/api/v1/versions/" + v.ID + "/events"} {
+		a := w.do("GET", path, nil, "Last-Event-ID", "999999")
+		if a.status != 400 || len(a.problem().Errors) != 1 || a.problem().Errors[0].Field != "Last-Event-ID" {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
 func TestStreamsEndAtDrain(t *testing.T) {
 	w := newWorld(t)
 	v := must[version](w, w.do("POST", submit, submission()), 201)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -53,6 +54,9 @@ func wellFormed(r *http.Request) error {
 		return err
 	case err != nil: // the client broke off, or was too slow
 		return problem.New(problem.MalformedJSON, "the body cannot be read to its end").Because(err)
+	}
+	if !utf8.Valid(raw) { // a decoder would put other characters in place of what was sent
+		return problem.New(problem.MalformedJSON, "the body is not UTF-8")
 	}
 	if len(raw) > 0 && !json.Valid(raw) {
 		var doc any
