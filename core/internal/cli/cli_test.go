@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
 	"github.com/nagelfluh/nagelfluh/core/api/client"
@@ -224,7 +226,7 @@ func TestSubmissionOfFileAndFlags(t *testing.T) {
 func TestClusterFlagsComeFromTheSchema(t *testing.T) {
 	schema := `{"type":"object","required":["kubeconfig"],"properties":{
 		"kubeconfig":{"type":["string","object"],"x-nagelfluh-textarea":true},"api_token":{"type":"string","x-nagelfluh-secret":true},
-		"region":{"type":"string"},"port":{"type":"integer"},"tags":{"type":"array"},"type":{"type":"string"}}}`
+		"region":{"type":"string"},"port":{"type":"integer"},"tags":{"type":"array"},"type":{"type":"string"},"server":{"type":"string"}}}`
 	var added, patched object
 	decode := func(into *object, status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -251,12 +253,12 @@ func TestClusterFlagsComeFromTheSchema(t *testing.T) {
 	}
 	config, token := write("config", "a: 1\nb: 2\n"), write("token", "geheim\n")
 	code, _, errs := execute(t, env, "", "clusters", "add", "n", "--type", "t", "--kubeconfig", config, "--api-token", token, "--port", "6443",
-		"--tags", "[a, b]", "--label", "x=y", "--active=false", "-o", "json")
+		"--tags", "[a, b]", "--config-server", "https://a", "--label", "x=y", "--active=false", "-o", "json")
 	if code != 0 {
 		t.Fatal(errs)
 	}
 	want := object{"name": "n", "type": "t", "active": false, "labels": object{"x": "y"}, "provider_config": object{
-		"kubeconfig": "a: 1\nb: 2\n", "api_token": "geheim", "port": float64(6443), "tags": []any{"a", "b"},
+		"kubeconfig": "a: 1\nb: 2\n", "api_token": "geheim", "port": float64(6443), "tags": []any{"a", "b"}, "server": "https://a",
 	}}
 	if d := cmp.Diff(want, added); d != "" {
 		t.Error(d)
@@ -269,6 +271,25 @@ func TestClusterFlagsComeFromTheSchema(t *testing.T) {
 	}
 	if code, _, errs := execute(t, env, "", "clusters", "add", "n", "--type", "t", "--colour", "red"); code != ExitUsage || !strings.Contains(errs, "unknown flag: --colour") {
 		t.Errorf("%d %s", code, errs)
+	}
+}
+
+// A field of a schema never takes the place of a flag that the commands have for themselves.
+func TestTakenFlags(t *testing.T) {
+	root := (&command{}).root()
+	for _, name := range []string{"add", "edit"} {
+		cmd, _, err := root.Find([]string{"clusters", name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.InitDefaultHelpFlag()
+		check := func(f *pflag.Flag) {
+			if !slices.Contains(taken, f.Name) {
+				t.Errorf("clusters %s has the flag --%s, which is not among those taken", name, f.Name)
+			}
+		}
+		cmd.Flags().VisitAll(check)
+		cmd.InheritedFlags().VisitAll(check)
 	}
 }
 

@@ -24,7 +24,20 @@ type field struct {
 	required    bool
 }
 
-func (f field) flag() string { return strings.ReplaceAll(f.name, "_", "-") }
+// taken are the flags that commands about clusters have for themselves.
+var taken = []string{
+	"active", "api-key-file", "help", "if-match", "label", "max-runtime", "name", "namespace", "output", "project", "provider-config",
+	"queue", "server", "sort-order", "type",
+}
+
+// flag is the field's name on the command line: its own, unless that has another meaning there.
+func (f field) flag() string {
+	name := strings.ReplaceAll(f.name, "_", "-")
+	if slices.Contains(taken, name) {
+		return "config-" + name
+	}
+	return name
+}
 
 func (f field) is(kind string) bool { return len(f.kinds) == 0 || slices.Contains(f.kinds, kind) }
 
