@@ -107,8 +107,8 @@ type loop struct {
 	serial    int
 }
 
-// prepare takes one Job of each cluster from the server as the template, and finds the best concurrency.
-func (l *loop) prepare(ctx context.Context) error {
+// learn takes one Job of each cluster from the server as the template.
+func (l *loop) learn(ctx context.Context) error {
 	l.templates = map[string]*batchv1.Job{}
 	for i, cluster := range clusterNames {
 		if err := makeNamespace(ctx, l.w.clients[cluster], l.namespace); err != nil {
@@ -132,6 +132,14 @@ func (l *loop) prepare(ctx context.Context) error {
 		if err := empty(ctx, l.w.clients[cluster], l.w.namespace); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// prepare learns and finds the best concurrency.
+func (l *loop) prepare(ctx context.Context) error {
+	if err := l.learn(ctx); err != nil {
+		return err
 	}
 	top := 0.0
 	for _, c := range []int{8, 16, 32, 64} {
@@ -168,6 +176,18 @@ func strip(j *batchv1.Job) *batchv1.Job {
 	return out
 }
 
+// create makes the i-th Job of a round, on the clusters in turn, and returns its UID.
+func (l *loop) create(ctx context.Context, i int) (string, error) {
+	cluster := clusterNames[i%len(clusterNames)]
+	j := l.templates[cluster].DeepCopy()
+	j.Name = fmt.Sprintf("%s%08d", j.Name[:len(j.Name)-8], l.serial+i)
+	made, err := l.w.clients[cluster].BatchV1().Jobs(l.namespace).Create(ctx, j, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return string(made.UID), nil
+}
+
 // rate creates n Jobs with c calls at once and returns Jobs a second until the watch has seen the last.
 func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 	seen, err := look(ctx, l.namespace, l.w.clients, jobs, jobName)
@@ -187,11 +207,7 @@ func (l *loop) rate(ctx context.Context, n, c int) (float64, error) {
 	for range c {
 		wg.Go(func() {
 			for i := range todo {
-				cluster := clusterNames[i%len(clusterNames)]
-				j := l.templates[cluster].DeepCopy()
-				j.Name = fmt.Sprintf("%s%08d", j.Name[:len(j.Name)-8], l.serial+i)
-				_, err := l.w.clients[cluster].BatchV1().Jobs(l.namespace).Create(ctx, j, metav1.CreateOptions{})
-				if err != nil {
+				if _, err := l.create(ctx, i); err != nil {
 					errs <- err
 					return
 				}
