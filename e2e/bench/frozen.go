@@ -81,7 +81,7 @@ func (w *world) delays(ctx context.Context, name string, n int) ([]time.Duration
 	if err != nil {
 		return nil, err
 	}
-	if _, err := seen.wait(ctx, n, time.Minute); err != nil {
+	if err := seen.waitFor(ctx, sent, time.Minute); err != nil {
 		return nil, err
 	}
 	return gaps(sent, seen)

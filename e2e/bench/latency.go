@@ -91,7 +91,7 @@ func single(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := seen.wait(ctx, n, time.Minute); err != nil {
+	if err := seen.waitFor(ctx, sent, time.Minute); err != nil {
 		return nil, err
 	}
 	took, err := gaps(sent, seen)
@@ -131,7 +131,7 @@ func (w *world) bareSingle(ctx context.Context, n int) ([]time.Duration, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := seen.wait(ctx, n, time.Minute); err != nil {
+	if err := seen.waitFor(ctx, sent, time.Minute); err != nil {
 		return nil, err
 	}
 	return gaps(sent, seen)

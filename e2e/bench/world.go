@@ -231,6 +231,25 @@ func (s *sightings) wait(ctx context.Context, n int, limit time.Duration) (time.
 	}
 }
 
+// waitFor returns when all the keys were seen. A new watch begins with what was there before, so a count would not do.
+func (s *sightings) waitFor(ctx context.Context, keys map[string]time.Time, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for key := range keys {
+		for {
+			if _, seen := s.time(key); seen {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("version %s was never seen: %w", key, ctx.Err())
+			case <-s.grew:
+			}
+		}
+	}
+	return nil
+}
+
 // look starts a watch on each client; key names what an object shows, empty for nothing.
 func look(ctx context.Context, namespace string, clients map[string]*kubernetes.Clientset, open opener, key func(any) string) (*sightings, error) {
 	ctx, cancel := context.WithCancel(ctx)
