@@ -46,13 +46,22 @@ func (w *worker) create(ctx context.Context, a *attempt, row process.Attempt) (t
 		case found != nil:
 			return w.occupied(ctx, a, row, found)
 		case a.sent == sentMaybe:
-			return after, nil
+			return after, w.sayUnsure(ctx, a, row)
 		}
 	}
 	if left := a.notBefore.Sub(w.d.now()); left > 0 {
 		return left, nil
 	}
 	return w.send(ctx, a, row)
+}
+
+// sayUnsure shows why nothing but looking is done after a create request without a clear answer: it takes a while.
+func (w *worker) sayUnsure(ctx context.Context, a *attempt, row process.Attempt) error {
+	if a.unclear == "" {
+		return nil // a restart's first look
+	}
+	_, err := w.say(ctx, a, row, reasonUnsure, "No clear answer to the create request, which may still take effect; it is sent again when it cannot any more: "+a.unclear)
+	return err
 }
 
 // lookFor asks the cluster whether the create that has no answer was made. When it was not and cannot be any more, it
@@ -159,6 +168,9 @@ func (w *worker) unmade(ctx context.Context, a *attempt, row process.Attempt, er
 	a.failures++
 	if left := (*unsent)(nil); errors.As(err, &left) || errors.Is(err, errParked) {
 		return 0, err
+	}
+	if v == maybeCreated {
+		a.unclear = refusal(row.Namespace, w.row().Name, err)
 	}
 	if a.failures >= sayAfter && !w.reach.blocked() {
 		code := reasonRetrying

@@ -86,6 +86,7 @@ func TestB31_1_RequestLostBeforeTheJobWasMade(t *testing.T) {
 	r.add("a", a)
 	r.start()
 	v := r.submit(1)[0]
+	r.until(v, "the cause of the wait", func(a process.Attempt) bool { return a.ReasonCode == reasonUnsure })
 	wantOneJob(t, r, a, v)
 	row := r.attempt(v)
 	if !row.IntentAt.After(*row.PlacedAt) {

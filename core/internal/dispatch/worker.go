@@ -69,6 +69,7 @@ type attempt struct {
 	limitKnown bool
 	sent       sending
 	failures   int       // of create requests in a row
+	unclear    string    // what came in place of an answer to the last one of which it is not known what it did
 	namespaced bool      // the namespace was missing and has been asked for
 	asked      time.Time // when the deletion was last asked for, in this process
 	reasonAt   time.Time // when a finding was last stored
