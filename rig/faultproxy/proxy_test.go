@@ -22,12 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // target counts what reaches it; /stream sends a line each time tick fires.
 type target struct {
-	hits atomic.Int32
-	tick chan string
+	hits  atomic.Int32
+	paths chan string // of what reached it, in order
+	tick  chan string
 }
 
 func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.hits.Add(1)
+	s.paths <- r.URL.Path
 	if r.URL.Path != "/stream" {
 		fmt.Fprintf(w, "%s %s", r.Method, r.Header.Get("Authorization"))
 		return
@@ -46,7 +48,7 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func start(t *testing.T) (*Proxy, *target, *http.Client, string) {
 	t.Helper()
-	s := &target{tick: make(chan string)}
+	s := &target{tick: make(chan string), paths: make(chan string, 100)}
 	backend := httptest.NewUnstartedServer(s)
 	backend.EnableHTTP2 = true
 	backend.StartTLS()
