@@ -243,7 +243,6 @@ func (a *app) build(context.Context) (err error) {
 		Store: a.db, Clients: a.clients, Logger: a.log.Named("health"), Interval: a.cfg.HealthInterval, LostAfter: a.cfg.LostAfter,
 		Counted: a.ledger.Observed, EnsureNamespace: true,
 	})
-	a.run("memory", func(ctx context.Context) error { staySmall(ctx); return nil })
 	a.run("event streams", func(ctx context.Context) error { a.api.Run(ctx); return nil })
 	return nil
 }
