@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/nagelfluh/nagelfluh/migrations"
 )
@@ -21,6 +23,9 @@ import (
 // readers is the size of SQLite's read pool, each with a cache of its own. In WAL mode readers wait neither for the writer
 // nor for each other.
 const readers = 4
+
+// busyTimeout is how long another program on the same file is waited for.
+const busyTimeout = 10 * time.Second
 
 func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) {
 	if path == "" || path == ":memory:" {
@@ -55,7 +60,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	db.sql.SetMaxOpenConns(3)
 	db.sql.SetMaxIdleConns(3)
 	// Also creates the WAL files, which a connection that only reads cannot.
-	if err := db.sql.PingContext(ctx); err != nil {
+	if err := ping(ctx, db.sql); err != nil {
 		return nil, fmt.Errorf("store: cannot open the SQLite database %s: %w", path, err)
 	}
 	db.rw = bun.NewDB(db.sql, sqlitedialect.New())
@@ -76,6 +81,26 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	return db, nil
 }
 
+// ping makes the first connection. Two that turn a new file to WAL at once would wait for each other, so SQLite tells one
+// of them "busy" without the wait of busy_timeout; the next try finds the file turned.
+func ping(ctx context.Context, db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := db.PingContext(ctx)
+		if lite := (*sqlite.Error)(nil); !errors.As(err, &lite) || lite.Code()&0xff != sqlite3.SQLITE_BUSY {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-pause.C:
+		}
+	}
+}
+
 // dsn names the file as a URI, so that no character of its path is taken for an option.
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": pragmas}
@@ -85,11 +110,14 @@ func dsn(path string, pragmas ...string) string {
 // createFile returns the real path of the database, so that two names of one file share its lock, and makes sure that
 // only the owner can read it: it holds the ways into the clusters.
 func createFile(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return "", err
+	// A file that is there is not opened: closing it would drop the locks that this process has on it by another database.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	} else if errors.Is(err, os.ErrExist) {
+		err = nil
 	}
-	if err := f.Close(); err != nil {
+	if err != nil {
 		return "", err
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
