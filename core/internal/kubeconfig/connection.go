@@ -13,7 +13,7 @@ func (p *policy) cluster(c named, res *Result) {
 	res.Server = p.server(c, res)
 	res.ServerName = p.value(c, "tls-server-name")
 	if !hostText(res.ServerName) {
-		p.refuse(c.in["tls-server-name"], c.field+".tls-server-name", "is no host name", "")
+		p.refuse(Malformed, c.in["tls-server-name"], c.field+".tls-server-name", "is no host name", "give a name of the certificate, such as kubernetes.default.svc")
 	}
 	res.CA = p.caBundle(c, "certificate-authority-data")
 	res.Insecure = p.flag(c, "insecure-skip-tls-verify")
@@ -21,16 +21,16 @@ func (p *policy) cluster(c named, res *Result) {
 		field, node := c.field+".insecure-skip-tls-verify", c.in["insecure-skip-tls-verify"]
 		switch {
 		case !blank(c.in["certificate-authority-data"]):
-			p.refuse(node, field, "contradicts certificate-authority-data, which stands beside it", "remove one of the two")
+			p.refuse(Contradiction, node, field, "contradicts certificate-authority-data, which stands beside it", "remove one of the two")
 		case !p.o.AllowInsecure:
-			p.refuse(node, field, "is not allowed by the operator", "give the cluster's CA in certificate-authority-data")
+			p.refuse(Insecure, node, field, "is not allowed by the operator", "give the cluster's CA in certificate-authority-data")
 		default:
 			res.Warnings = append(res.Warnings, "The cluster's certificate is not verified: whoever is in between can read and change everything.")
 		}
 	}
 	if proxy := p.value(c, "proxy-url"); proxy != "" {
 		if !slices.ContainsFunc(p.o.AllowedProxies, func(s string) bool { return strings.TrimRight(s, "/") == strings.TrimRight(proxy, "/") }) {
-			p.refuse(c.in["proxy-url"], c.field+".proxy-url", "names a proxy that the operator does not list", "remove it, or ask the operator to list it")
+			p.refuse(Proxy, c.in["proxy-url"], c.field+".proxy-url", "names a proxy that the operator does not list", "remove it, or ask the operator to list it")
 		} else {
 			res.ProxyURL = proxy
 		}
@@ -45,25 +45,25 @@ func (p *policy) server(c named, res *Result) string {
 		node = c.node
 	}
 	if text == "" {
-		p.refuse(node, field, "is not set", "give the URL of the API server, such as https://host:6443")
+		p.refuse(Missing, node, field, "is not set", serverURL)
 		return ""
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		p.refuse(node, field, "is no URL", "give the URL of the API server, such as https://host:6443")
+		p.refuse(Address, node, field, "is no URL", serverURL)
 	case u.User != nil:
-		p.refuse(node, field, "holds a user name or password", useToken)
+		p.refuse(Password, node, field, "holds a user name or password", useToken)
 	case u.Scheme != "https":
-		p.refuse(node, field, "is not https", "use the https address of the API server, such as https://host:6443")
-	case u.Hostname() == "" || !hostText(u.Hostname()):
-		p.refuse(node, field, "names no host", "give the URL of the API server, such as https://host:6443")
+		p.refuse(Address, node, field, "is not https", "use the https address of the API server, such as https://host:6443")
+	case u.Hostname() == "" || !hostText(u.Hostname()) || oddHost(u.Hostname()):
+		p.refuse(Address, node, field, "names no host", serverURL)
 	case u.Port() != "" && !portText(u.Port()) || strings.HasSuffix(u.Host, ":"):
-		p.refuse(node, field, "has a port that is none", "")
+		p.refuse(Address, node, field, "has a port that is none", "give a number from 1 to 65535")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(text, "#"):
-		p.refuse(node, field, "has a query or fragment", "remove it")
+		p.refuse(Address, node, field, "has a query or fragment", removeIt)
 	case slices.Contains(strings.Split(u.Path, "/"), ".."):
-		p.refuse(node, field, "has .. in its path", "remove it")
+		p.refuse(Address, node, field, "has .. in its path", removeIt)
 	default:
 		if local(u.Hostname()) {
 			res.Warnings = append(res.Warnings, "The server address means the machine that Nagelfluh runs on. If the cluster runs elsewhere, use an address of it that can be reached from there.")
@@ -83,6 +83,21 @@ func local(host string) bool {
 	}
 	a, err := netip.ParseAddr(host)
 	return err == nil && (a.Unmap().IsLoopback() || a.Unmap().IsUnspecified())
+}
+
+// oddHost says whether a host is an address in a form that some readers take for one and others do not, such as
+// 2130706433, 127.1 or 0x7f.0.0.1: it looks like a name and passes by checks of addresses.
+func oddHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return false
+	}
+	if strings.Contains(host, ":") {
+		return true
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	hex, isHex := strings.CutPrefix(last, "0x")
+	return strings.Trim(last, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
 // hostText says whether s has only characters that host names and addresses have; empty passes.

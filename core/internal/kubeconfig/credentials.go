@@ -5,70 +5,108 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// soon is how long before the end of a client certificate the admin is told.
+// soon is how long before the end of credentials the admin is told.
 const soon = 30 * 24 * time.Hour
+
+const copyWhole = "copy it again, whole"
 
 // user judges what to connect with. No message repeats any of it.
 func (p *policy) user(u named, res *Result) {
-	res.Token = p.token(u)
+	p.token(u, res)
 	cert, key := p.pemData(u, "client-certificate-data"), p.pemData(u, "client-key-data")
+	noCert, noKey := blank(u.in["client-certificate-data"]), blank(u.in["client-key-data"])
 	switch {
-	case cert == nil && key == nil:
-		if res.Token == "" && blank(u.in["client-certificate-data"]) && blank(u.in["client-key-data"]) && blank(u.in["token"]) {
+	case noCert && noKey:
+		if blank(u.in["token"]) {
 			res.Warnings = append(res.Warnings, "The user has no credentials: the cluster will see an anonymous caller.")
 		}
-	case key == nil:
-		if blank(u.in["client-key-data"]) {
-			p.refuse(u.node, u.field+".client-key-data", "is missing beside client-certificate-data", embedFiles)
-		}
-	case cert == nil:
-		if blank(u.in["client-certificate-data"]) {
-			p.refuse(u.node, u.field+".client-certificate-data", "is missing beside client-key-data", embedFiles)
-		}
-	default:
+	case noKey:
+		p.refuse(Missing, u.node, u.field+".client-key-data", "is missing beside client-certificate-data", embedFiles)
+	case noCert:
+		p.refuse(Missing, u.node, u.field+".client-certificate-data", "is missing beside client-key-data", embedFiles)
+	case cert != nil && key != nil:
 		p.keyPair(u, cert, key, res)
 	}
 }
 
-func (p *policy) token(u named) string {
+func (p *policy) token(u named, res *Result) {
+	node, field := u.in["token"], u.field+".token"
 	token := p.value(u, "token")
 	for i := 0; i < len(token); i++ {
 		if token[i] <= ' ' || token[i] > '~' {
-			p.refuse(u.in["token"], u.field+".token", "has a space or another character that no token has", "copy the token again, in one line")
-			return ""
+			p.refuse(Malformed, node, field, "has a space or another character that no token has", "copy the token again, in one line")
+			return
 		}
 	}
-	return token
+	res.Token, res.TokenNotAfter = token, tokenEnd(token)
+	if !res.TokenNotAfter.IsZero() {
+		p.end(node, field, "The token", res.TokenNotAfter, "get a new one from a ServiceAccount, best one that does not expire", res)
+	}
+}
+
+// tokenEnd is the exp claim of a JSON Web Token; zero for any other token, and for one that does not end. Nothing is
+// verified: that is the cluster's part.
+func tokenEnd(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Exp float64 `json:"exp"`
+	}
+	const year10000 = 253402300800
+	if json.Unmarshal(raw, &claims) != nil || claims.Exp <= 0 || claims.Exp >= year10000 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Exp), 0).UTC()
+}
+
+// end refuses credentials that have ended and warns of those that soon will.
+func (p *policy) end(node *yaml.Node, field, what string, at time.Time, remedy string, res *Result) {
+	date := at.Format(time.DateOnly)
+	if d := at.Sub(p.o.Now); d > -48*time.Hour && d < 48*time.Hour {
+		date = at.Format("2006-01-02 15:04 MST")
+	}
+	switch now := p.o.Now; {
+	case now.IsZero():
+	case now.After(at):
+		p.refuse(Expired, node, field, "expired on "+date, remedy)
+	case now.Add(soon).After(at):
+		res.Warnings = append(res.Warnings, fmt.Sprintf("%s expires on %s.", what, date))
+	}
 }
 
 func (p *policy) keyPair(u named, cert, key []byte, res *Result) {
 	field := u.field + ".client-certificate-data"
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		p.refuse(u.in["client-certificate-data"], field, "and client-key-data are no pair of certificate and key", embedFiles)
+		p.refuse(Malformed, u.in["client-certificate-data"], field, "and client-key-data are no pair of certificate and key", embedFiles)
 		return
 	}
 	leaf := pair.Leaf
 	if leaf == nil {
 		if leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			p.refuse(u.in["client-certificate-data"], field, "is no certificate", embedFiles)
+			p.refuse(Malformed, u.in["client-certificate-data"], field, "is no certificate", copyWhole)
 			return
 		}
 	}
 	res.ClientCert, res.ClientKey, res.CertNotAfter = cert, key, leaf.NotAfter.UTC()
-	date := res.CertNotAfter.Format(time.DateOnly)
-	switch now := p.o.Now; {
-	case now.IsZero():
-	case now.After(leaf.NotAfter):
-		p.refuse(u.in["client-certificate-data"], field, "expired on "+date, "get a new client certificate, or use the token of a ServiceAccount")
-	case now.Add(soon).After(leaf.NotAfter):
-		res.Warnings = append(res.Warnings, fmt.Sprintf("The client certificate expires on %s.", date))
+	p.end(u.in["client-certificate-data"], field, "The client certificate", res.CertNotAfter, "get a new client certificate, or use the token of a ServiceAccount", res)
+	if p.o.Now.Before(leaf.NotBefore) && !p.o.Now.IsZero() {
+		res.Warnings = append(res.Warnings, fmt.Sprintf("The client certificate is not valid before %s.", leaf.NotBefore.UTC().Format("2006-01-02 15:04 MST")))
 	}
 }
 
@@ -82,11 +120,11 @@ func (p *policy) caBundle(c named, key string) []byte {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			p.refuse(c.in[key], c.field+"."+key, "holds something other than certificates", "give the CA certificates alone")
+			p.refuse(Malformed, c.in[key], c.field+"."+key, "holds something other than certificates", "give the CA certificates alone")
 			return nil
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			p.refuse(c.in[key], c.field+"."+key, "holds a certificate that cannot be read", "")
+			p.refuse(Malformed, c.in[key], c.field+"."+key, "holds a certificate that cannot be read", copyWhole)
 			return nil
 		}
 	}
@@ -102,7 +140,7 @@ func (p *policy) pemData(e named, key string) []byte {
 	}
 	data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 	if err != nil {
-		p.refuse(node, field, "is no base64", "copy it again, whole")
+		p.refuse(Malformed, node, field, "is no base64", copyWhole)
 		return nil
 	}
 	var out bytes.Buffer
@@ -113,12 +151,12 @@ func (p *policy) pemData(e named, key string) []byte {
 		}
 		block.Headers = nil
 		if err := pem.Encode(&out, block); err != nil {
-			p.refuse(node, field, "cannot be read", "")
+			p.refuse(Malformed, node, field, "cannot be read", copyWhole)
 			return nil
 		}
 	}
 	if out.Len() == 0 {
-		p.refuse(node, field, "holds no PEM block", "it is the base64 of a PEM file")
+		p.refuse(Malformed, node, field, "holds no PEM block", "it is the base64 of a PEM file")
 		return nil
 	}
 	return out.Bytes()

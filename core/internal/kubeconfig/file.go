@@ -13,6 +13,7 @@ type named struct {
 	field string // path of the inner mapping
 	node  *yaml.Node
 	in    map[string]*yaml.Node // fields of the inner mapping
+	keys  map[string]*yaml.Node // where their names stand
 }
 
 // file is a kubeconfig taken apart, nothing judged yet but its form.
@@ -33,11 +34,11 @@ func (p *policy) file(root *yaml.Node) file {
 		switch key {
 		case "apiVersion":
 			if s, ok := p.text(value, key); ok && s != "v1" && s != "" {
-				p.refuse(value, key, "is not v1", "use a kubeconfig of version v1")
+				p.refuse(Malformed, value, key, "is not v1", "use a kubeconfig of version v1")
 			}
 		case "kind":
 			if s, ok := p.text(value, key); ok && s != "Config" && s != "" {
-				p.refuse(value, key, "is not Config", "paste a kubeconfig, not another kind of object")
+				p.refuse(Malformed, value, key, "is not Config", "paste a kubeconfig, not another kind of object")
 			}
 		case "current-context":
 			f.current, _ = p.text(value, key)
@@ -50,7 +51,7 @@ func (p *policy) file(root *yaml.Node) file {
 			f.contexts = p.list(value, key, "context")
 		case "preferences", "extensions":
 		default:
-			p.refuse(root.Content[i], keyText(key), "is no field of a kubeconfig", "remove it")
+			p.refuse(Unknown, root.Content[i], keyText(key), "is no field of a kubeconfig", removeIt)
 		}
 	}
 	return f
@@ -62,11 +63,11 @@ func (p *policy) list(n *yaml.Node, field, inner string) []named {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		p.refuse(n, field, "is no list", "")
+		p.refuse(Malformed, n, field, "is no list", "write it as a list of entries, each with a name")
 		return nil
 	}
 	if len(n.Content) > maxNames {
-		p.refuse(n, field, fmt.Sprintf("has more than %d entries", maxNames), "reduce it with: kubectl config view --flatten --minify")
+		p.refuse(Oversized, n, field, fmt.Sprintf("has more than %d entries", maxNames), reduce)
 		return nil
 	}
 	out := make([]named, 0, len(n.Content))
@@ -75,7 +76,7 @@ func (p *policy) list(n *yaml.Node, field, inner string) []named {
 		path := fmt.Sprintf("%s[%d]", field, i)
 		item = follow(item)
 		if item.Kind != yaml.MappingNode {
-			p.refuse(item, path, "is no mapping", "")
+			p.refuse(Malformed, item, path, "is no mapping", "write it as a name and a "+inner)
 			continue
 		}
 		e := named{field: path + "." + inner, node: item}
@@ -86,17 +87,17 @@ func (p *policy) list(n *yaml.Node, field, inner string) []named {
 				e.name, _ = p.text(value, path+".name")
 			case inner:
 				if !null(value) && value.Kind != yaml.MappingNode {
-					p.refuse(value, e.field, "is no mapping", "")
+					p.refuse(Malformed, value, e.field, "is no mapping", "write it as fields and their values")
 				} else if !null(value) {
-					e.in = fields(value)
+					e.in, e.keys = fields(value)
 					e.node = value
 				}
 			default:
-				p.refuse(value, path+"."+keyText(key), "is no field of a kubeconfig", "remove it")
+				p.refuse(Unknown, item.Content[i], path+"."+keyText(key), "is no field of a kubeconfig", removeIt)
 			}
 		}
 		if seen[e.name] {
-			p.refuse(item, path+".name", "is used twice in "+field, "keep one of the two")
+			p.refuse(Ambiguous, item, path+".name", "is used twice in "+field, "keep one of the two")
 		}
 		seen[e.name] = true
 		out = append(out, e)
@@ -104,13 +105,14 @@ func (p *policy) list(n *yaml.Node, field, inner string) []named {
 	return out
 }
 
-// fields returns a mapping's values, aliases followed. Duplicates were refused before.
-func fields(n *yaml.Node) map[string]*yaml.Node {
-	out := make(map[string]*yaml.Node, len(n.Content)/2)
+// fields returns a mapping's values, aliases followed, and its keys. Duplicates were refused before.
+func fields(n *yaml.Node) (values, keys map[string]*yaml.Node) {
+	values, keys = make(map[string]*yaml.Node, len(n.Content)/2), make(map[string]*yaml.Node, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		out[n.Content[i].Value] = follow(n.Content[i+1])
+		key := n.Content[i]
+		values[key.Value], keys[key.Value] = follow(n.Content[i+1]), key
 	}
-	return out
+	return values, keys
 }
 
 // text returns a scalar's text. Numbers and booleans are no text, but a token of digits is common: they are taken as
@@ -120,7 +122,7 @@ func (p *policy) text(n *yaml.Node, field string) (string, bool) {
 		return "", true
 	}
 	if n.Kind != yaml.ScalarNode {
-		p.refuse(n, field, "is no text", "")
+		p.refuse(Malformed, n, field, "is no text", "give a single value")
 		return "", false
 	}
 	return n.Value, true
@@ -139,7 +141,7 @@ func (p *policy) flag(e named, key string) bool {
 	}
 	var b bool
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&b) != nil {
-		p.refuse(n, e.field+"."+key, "is neither true nor false", "")
+		p.refuse(Malformed, n, e.field+"."+key, "is neither true nor false", "write true or false, without quotes")
 	}
 	return b
 }

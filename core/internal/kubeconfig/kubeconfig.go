@@ -20,7 +20,7 @@ type Options struct {
 	AllowInsecure bool
 	// AllowedProxies are the proxy URLs that a cluster may name, compared as text without a trailing slash.
 	AllowedProxies []string
-	// Now is used to judge the dates of client certificates; zero: they are not judged.
+	// Now is used to judge the dates of credentials; zero: they are not judged.
 	Now time.Time
 }
 
@@ -37,12 +37,21 @@ type Result struct {
 	Token      string
 	ClientCert []byte // PEM
 	ClientKey  []byte // PEM
-	// CertNotAfter is when the client certificate ends; zero: there is none.
-	CertNotAfter time.Time
+	// CertNotAfter and TokenNotAfter are when the client certificate and the token end; zero: there is none, or it does
+	// not say.
+	CertNotAfter, TokenNotAfter time.Time
 	// Warnings are sentences for an admin: things that are allowed and worth knowing.
 	Warnings []string
 	// YAML is the kubeconfig rebuilt from the fields above: the form to store.
 	YAML []byte
+}
+
+// ExpiresAt is when the first of the credentials ends; zero: not known to end.
+func (r Result) ExpiresAt() time.Time {
+	if r.CertNotAfter.IsZero() || !r.TokenNotAfter.IsZero() && r.TokenNotAfter.Before(r.CertNotAfter) {
+		return r.TokenNotAfter
+	}
+	return r.CertNotAfter
 }
 
 // Rebuild applies the policy to raw, which is YAML or JSON. Its only error is a *Refusal that lists every problem found,
@@ -63,7 +72,7 @@ func Rebuild(raw []byte, o Options) (Result, error) {
 	}
 	out, err := render(res)
 	if err != nil {
-		p.refuse(nil, "", "the result cannot be written as YAML", "")
+		p.refuse(Malformed, nil, "", "the result cannot be written as YAML", flatten)
 		return Result{}, p.refusal()
 	}
 	res.YAML = out

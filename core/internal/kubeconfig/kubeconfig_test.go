@@ -208,16 +208,16 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-func TestRefusalHasTheLine(t *testing.T) {
+func TestRefusalHasTheLineAndColumn(t *testing.T) {
 	_, err := Rebuild([]byte("apiVersion: v1\nclusters:\n- name: c\n  cluster:\n    server: http://h\ncontexts:\n- name: x\n  context: {cluster: c}\n"), Options{})
 	var r *Refusal
-	if !errors.As(err, &r) || r.Line != 5 {
-		t.Fatalf("got %v, want the refusal on line 5", err)
+	if !errors.As(err, &r) || r.Line != 5 || r.Column != 13 || !strings.Contains(err.Error(), "(line 5, column 13)") {
+		t.Fatalf("got %v, want the refusal on line 5, column 13", err)
 	}
 }
 
 // B10: a bomb and a huge text are refused at once and without much memory.
-func TestBombs(t *testing.T) {
+func TestB10Bombs(t *testing.T) {
 	var bomb strings.Builder
 	bomb.WriteString("a: &a [x,x,x,x,x,x,x,x,x]\n")
 	for c := 'b'; c <= 'j'; c++ {

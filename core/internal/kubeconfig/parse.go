@@ -24,16 +24,16 @@ const (
 func (p *policy) parse(raw []byte) *yaml.Node {
 	switch {
 	case len(raw) > MaxSize:
-		p.refuse(nil, "", fmt.Sprintf("the text has %d bytes, more than the %d allowed", len(raw), MaxSize), "reduce it with: kubectl config view --flatten --minify")
+		p.refuse(Oversized, nil, "", fmt.Sprintf("the text is larger than the %d bytes allowed", MaxSize), reduce)
 		return nil
 	case len(bytes.TrimSpace(raw)) == 0:
-		p.refuse(nil, "", "the text is empty", "paste the output of: kubectl config view --flatten --minify")
+		p.refuse(Unreadable, nil, "", "the text is empty", flatten)
 		return nil
-	case !utf8.Valid(raw):
-		p.refuse(nil, "", "the text is not UTF-8", "save it as UTF-8")
+	case !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0: // UTF-16 without a mark is full of zero bytes
+		p.refuse(Unreadable, nil, "", "the text is not UTF-8", "save it as UTF-8")
 		return nil
 	case monstrous(raw):
-		p.refuse(nil, "", "the text is nested too deeply or has too many entries for a kubeconfig", "reduce it with: kubectl config view --flatten --minify")
+		p.refuse(Oversized, nil, "", "the text is nested too deeply or has too many entries for a kubeconfig", reduce)
 		return nil
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
@@ -42,17 +42,21 @@ func (p *policy) parse(raw []byte) *yaml.Node {
 		p.syntax(err)
 		return nil
 	}
-	var second yaml.Node
-	switch err := decoder.Decode(&second); {
-	case err == nil && !isNull(&second):
-		p.refuse(&second, "", "the text holds several YAML documents", "keep one document")
-		return nil
-	case err != nil && !errors.Is(err, io.EOF):
-		p.syntax(err)
-		return nil
+	for more := true; more; {
+		var next yaml.Node
+		switch err := decoder.Decode(&next); {
+		case err == nil && !isNull(&next):
+			p.refuse(Ambiguous, &next, "", "the text holds several YAML documents", "keep one document")
+			return nil
+		case err != nil && !errors.Is(err, io.EOF):
+			p.syntax(err)
+			return nil
+		default:
+			more = err == nil
+		}
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		p.refuse(&doc, "", "the text is no YAML or JSON mapping", "paste the output of: kubectl config view --flatten --minify")
+		p.refuse(Unreadable, &doc, "", "the text is no YAML or JSON mapping", flatten)
 		return nil
 	}
 	root := doc.Content[0]
@@ -96,7 +100,7 @@ func (p *policy) syntax(err error) {
 	if m := syntaxLine.FindStringSubmatch(err.Error()); m != nil {
 		line, _ = strconv.Atoi(m[1])
 	}
-	p.refuse(&yaml.Node{Line: line}, "", "the text is neither valid YAML nor valid JSON", "check the indentation and quotes there")
+	p.refuse(Unreadable, &yaml.Node{Line: line}, "", "the text is neither valid YAML nor valid JSON", "check the indentation and quotes there")
 }
 
 func isNull(doc *yaml.Node) bool {
@@ -112,14 +116,17 @@ type walk struct {
 func (w *walk) check(n *yaml.Node, field string, depth int, above []*yaml.Node) bool {
 	w.left--
 	if w.left < 0 || depth > maxDepth {
-		w.p.refuse(n, field, "aliases or nesting make the text far larger than a kubeconfig", "write the values out without anchors")
+		w.p.refuse(Oversized, n, field, "aliases or nesting make the text far larger than a kubeconfig", "write the values out without anchors")
+		return false
+	}
+	if !w.plain(n, field) {
 		return false
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
 		for _, a := range above {
 			if a == n.Alias {
-				w.p.refuse(n, field, "an alias contains itself", "write the values out without anchors")
+				w.p.refuse(Oversized, n, field, "an alias contains itself", "write the values out without anchors")
 				return false
 			}
 		}
@@ -128,13 +135,16 @@ func (w *walk) check(n *yaml.Node, field string, depth int, above []*yaml.Node) 
 		seen := make(map[string]bool, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
-			if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-				w.p.refuse(key, field, "a key is no plain text", "write the values out without merge keys")
+			if key.Kind != yaml.ScalarNode || key.Value == "<<" {
+				w.p.refuse(Malformed, key, field, "a key is no plain text", "write the values out without merge keys")
+				return false
+			}
+			if !w.plain(key, field) {
 				return false
 			}
 			name := join(field, keyText(key.Value))
 			if seen[key.Value] {
-				w.p.refuse(key, name, "the key stands there twice", "keep one of the two")
+				w.p.refuse(Ambiguous, key, name, "the key stands there twice", "keep one of the two")
 				return false
 			}
 			seen[key.Value] = true
@@ -152,13 +162,23 @@ func (w *walk) check(n *yaml.Node, field string, depth int, above []*yaml.Node) 
 	return true
 }
 
-// keyText keeps what a key may show of itself in a message: one that is no field name could be a misplaced secret.
+// plain refuses a node with a tag: it would mean one thing here and another to a reader that knows the tag.
+func (w *walk) plain(n *yaml.Node, field string) bool {
+	if n.Style&yaml.TaggedStyle == 0 {
+		return true
+	}
+	w.p.refuse(Malformed, n, field, "has a YAML tag", "write the value itself, without !")
+	return false
+}
+
+// keyText keeps what a key may show of itself in a message. One that is no field name could be a misplaced secret, as in
+// token:secret with the blank forgotten.
 func keyText(key string) string {
 	if len(key) > 40 {
 		return "(a long key)"
 	}
-	for _, r := range key {
-		if r < ' ' || r > '~' {
+	for _, c := range key {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
 			return "(a key of other characters)"
 		}
 	}

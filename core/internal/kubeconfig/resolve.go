@@ -5,31 +5,46 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// remedies of fields that kubectl knows and the policy refuses.
+// Remedies that several problems share.
 const (
 	useToken   = "use the token of a ServiceAccount instead"
 	embedFiles = "embed the files: kubectl config view --flatten --minify (minikube: minikube start --embed-certs)"
+	flatten    = "paste the output of: kubectl config view --flatten --minify"
+	reduce     = "reduce it with: kubectl config view --flatten --minify"
+	removeIt   = "remove it"
+	serverURL  = "give the URL of the API server, such as https://host:6443"
+)
+
+const (
+	filePath  = "is the path of a file on another machine"
+	actAs     = "would act as another user"
+	basicAuth = "is basic authentication, which clusters no longer take"
+	own       = "use the credentials of that account itself"
 )
 
 // refused says what is wrong with a field that is known and never allowed. Fields that are neither here nor read in
 // resolve are refused as unknown.
-var refused = map[string]struct{ problem, remedy string }{
-	"exec":                  {"would start a program on the server", useToken},
-	"auth-provider":         {"would start a login on the server", useToken},
-	"tokenFile":             {"is the path of a file on another machine", "put the token itself into token"},
-	"certificate-authority": {"is the path of a file on another machine", embedFiles},
-	"client-certificate":    {"is the path of a file on another machine", embedFiles},
-	"client-key":            {"is the path of a file on another machine", embedFiles},
-	"username":              {"is basic authentication, which clusters no longer take", useToken},
-	"password":              {"is basic authentication, which clusters no longer take", useToken},
-	"as":                    {"would act as another user", "use the credentials of that account itself"},
-	"as-uid":                {"would act as another user", "use the credentials of that account itself"},
-	"as-groups":             {"would act as another user", "use the credentials of that account itself"},
-	"as-user-extra":         {"would act as another user", "use the credentials of that account itself"},
+var refused = map[string]struct {
+	class           Class
+	problem, remedy string
+}{
+	"exec":                  {Program, "would start a program on the server", useToken},
+	"auth-provider":         {Program, "would start a login on the server", useToken},
+	"tokenFile":             {File, filePath, "put the token itself into token"},
+	"certificate-authority": {File, filePath, embedFiles},
+	"client-certificate":    {File, filePath, embedFiles},
+	"client-key":            {File, filePath, embedFiles},
+	"username":              {Password, basicAuth, useToken},
+	"password":              {Password, basicAuth, useToken},
+	"as":                    {Impersonation, actAs, own},
+	"as-uid":                {Impersonation, actAs, own},
+	"as-groups":             {Impersonation, actAs, own},
+	"as-user-extra":         {Impersonation, actAs, own},
 }
 
 // Fields that are read, and fields that say nothing about the connection.
@@ -50,14 +65,14 @@ func (p *policy) resolve(f file) Result {
 	res := Result{Context: ctx.name, Contexts: names(f.contexts), Namespace: p.value(ctx, "namespace")}
 	p.onlyFields(ctx, contextFields)
 	if res.Namespace != "" && !dnsLabel(res.Namespace) {
-		p.refuse(ctx.in["namespace"], ctx.field+".namespace", "is no name of a namespace", "")
+		p.refuse(Malformed, ctx.in["namespace"], ctx.field+".namespace", "is no name of a namespace", "give lower-case letters, digits and dashes, at most 63")
 	}
 
 	if c, found := p.entry(f.clusters, ctx, "cluster"); found {
 		p.onlyFields(c, clusterFields)
 		p.cluster(c, &res)
 	}
-	if blank(ctx.in["user"]) {
+	if unset(ctx.in["user"]) {
 		res.Warnings = append(res.Warnings, "The context names no user: the cluster will see an anonymous caller.")
 	} else if u, found := p.entry(f.users, ctx, "user"); found {
 		p.onlyFields(u, userFields)
@@ -75,32 +90,50 @@ func (p *policy) context(f file) (named, bool) {
 	}
 	switch {
 	case len(f.contexts) == 0:
-		p.refuse(nil, "contexts", "there is no context", "paste the output of: kubectl config view --flatten --minify")
+		p.refuse(Missing, nil, "contexts", "there is no context", flatten)
 	case want != "":
 		if c, ok := find(f.contexts, want); ok {
-			return c, true
+			return c, p.printable(c)
 		}
 		p.contexts = names(f.contexts)
-		p.refuse(node, field, "names no context of this text", "choose one of "+list)
+		p.refuse(Missing, node, field, "names no context of this text", "choose one of "+list)
 	case len(f.contexts) == 1:
-		return f.contexts[0], true
+		return f.contexts[0], p.printable(f.contexts[0])
 	default:
 		p.contexts = names(f.contexts)
-		p.refuse(nil, "current-context", "is not set and there are several contexts", "choose one of "+list)
+		p.refuse(Ambiguous, node, "current-context", "is not set and there are several contexts", "choose one of "+list)
 	}
 	return named{}, false
 }
 
+// printable refuses a context whose name is empty or could play tricks on the terminal that it is shown on.
+func (p *policy) printable(ctx named) bool {
+	field := strings.TrimSuffix(ctx.field, ".context") + ".name"
+	switch {
+	case ctx.name == "":
+		p.refuse(Missing, ctx.node, field, "is not set", "give the context a name")
+	case strings.ContainsFunc(ctx.name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		p.refuse(Malformed, ctx.node, field, "has a character that cannot be shown", "rename it: kubectl config rename-context")
+	default:
+		return true
+	}
+	return false
+}
+
 // entry finds the cluster or user that a context names.
 func (p *policy) entry(list []named, ctx named, key string) (named, bool) {
-	name, _ := p.text(ctx.in[key], ctx.field+"."+key)
+	field := ctx.field + "." + key
+	name, ok := p.text(ctx.in[key], field)
+	if !ok {
+		return named{}, false
+	}
 	if name == "" {
-		p.refuse(ctx.node, ctx.field+"."+key, "is not set", "")
+		p.refuse(Missing, ctx.node, field, "is not set", flatten)
 		return named{}, false
 	}
 	e, ok := find(list, name)
 	if !ok {
-		p.refuse(ctx.in[key], ctx.field+"."+key, fmt.Sprintf("names no entry of %ss", key), "paste the output of: kubectl config view --flatten --minify")
+		p.refuse(Missing, ctx.in[key], field, fmt.Sprintf("names no entry of %ss", key), flatten)
 	}
 	return e, ok
 }
@@ -112,21 +145,25 @@ func (p *policy) onlyFields(e named, allowed []string) {
 		if slices.Contains(allowed, key) {
 			continue
 		}
-		value := e.in[key]
 		known, isKnown := refused[key]
 		switch {
-		case isKnown && blank(value):
+		case isKnown && unset(e.in[key]):
 		case isKnown:
-			p.refuse(value, e.field+"."+key, known.problem, known.remedy)
+			p.refuse(known.class, e.keys[key], e.field+"."+key, known.problem, known.remedy)
 		default:
-			p.refuse(value, e.field+"."+keyText(key), "is a field that is not allowed", "remove it")
+			p.refuse(Unknown, e.keys[key], e.field+"."+keyText(key), "is a field that is not allowed", removeIt)
 		}
 	}
 }
 
-// blank says whether a field holds nothing: null, an empty text or an empty list.
+// unset says whether a field holds nothing for any reader: null, an empty text or an empty list.
+func unset(n *yaml.Node) bool {
+	return null(n) || n.Kind == yaml.ScalarNode && n.Value == "" || n.Kind == yaml.SequenceNode && len(n.Content) == 0
+}
+
+// blank says whether a field holds nothing to connect with: nothing, or white space.
 func blank(n *yaml.Node) bool {
-	return null(n) || n.Kind == yaml.ScalarNode && strings.TrimSpace(n.Value) == "" || n.Kind == yaml.SequenceNode && len(n.Content) == 0
+	return unset(n) || n.Kind == yaml.ScalarNode && strings.TrimSpace(n.Value) == ""
 }
 
 // quoted lists context names for a message, bounded.
