@@ -268,29 +268,3 @@ func manyKeys() string {
 	}
 	return b.String()
 }
-
-// FuzzRebuild: whatever comes in, nothing breaks, and what gets through is stable and safe.
-func FuzzRebuild(f *testing.F) {
-	cert, key := pairUntil(f, now.AddDate(1, 0, 0))
-	f.Add([]byte(config(goodServer, "token: t")))
-	f.Add([]byte(config(goodServer+", certificate-authority-data: "+cert, "client-certificate-data: "+cert+", client-key-data: "+key)))
-	f.Add([]byte(config(goodServer, "exec: {command: sh}")))
-	f.Add([]byte("a: &a [*a]"))
-	f.Add([]byte(`{"clusters":[{"name":"c","cluster":{"server":"https://h"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		r, err := Rebuild(raw, Options{})
-		if err != nil {
-			return
-		}
-		if !strings.HasPrefix(r.Server, "https://") || strings.Contains(r.Server, "@") || r.Insecure || r.ProxyURL != "" {
-			t.Fatalf("got through: server %q, insecure %v, proxy %q", r.Server, r.Insecure, r.ProxyURL)
-		}
-		again, err := Rebuild(r.YAML, Options{})
-		if err != nil {
-			t.Fatalf("own output is refused: %v\n%s", err, r.YAML)
-		}
-		if !bytes.Equal(again.YAML, r.YAML) {
-			t.Fatalf("not stable:\n%s\n%s", r.YAML, again.YAML)
-		}
-	})
-}
