@@ -56,7 +56,7 @@ type Cordon struct {
 // Health is how a cluster stands as far as known.
 type Health string
 
-// Health states. New, Ready and Degraded take placements; Suspect and Lost do not.
+// Health states, see Judge. New, Ready and Degraded take placements; Suspect and Lost do not.
 const (
 	New      Health = "unknown" // not contacted yet
 	Ready    Health = "ready"
@@ -73,9 +73,12 @@ type Observed struct {
 	Since       time.Time  `json:"since"` // since when Health holds
 	CheckedAt   time.Time  `json:"checked_at"`
 	Version     string     `json:"version,omitempty"`     // Kubernetes version such as v1.37.2
-	Identity    string     `json:"identity,omitempty"`    // UID of kube-system or of the job namespace; empty: unknown
+	Identity    string     `json:"identity,omitempty"`    // UID of kube-system or of the job namespace; empty: unknown. An admin alone makes it another one
 	Capacity    *Capacity  `json:"capacity,omitempty"`    // nil: unknown, never zero
 	Unreachable *time.Time `json:"unreachable,omitempty"` // since when no answer came; nil: reachable
+
+	// Conditions are what Health follows from, those that were looked at, in the order of ConditionKinds.
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // Capacity is what the schedulable nodes hold.

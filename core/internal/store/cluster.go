@@ -161,31 +161,6 @@ func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, cha
 	return out, err
 }
 
-// Observe stores what the health monitor saw. It is no change of the admin's: the revision stays. A change of health is
-// an event.
-func (db *DB) Observe(ctx context.Context, id string, o cluster.Observed) error {
-	o.Message = text(o.Message)
-	return db.write(ctx, "observe", func(t *tx) error {
-		m, err := t.clusterForUpdate(ctx, id)
-		if err != nil {
-			return err
-		}
-		before := m.cluster().Observed
-		if _, err := t.exec(ctx, "UPDATE clusters SET observed = ? WHERE id = ?", toJSON(o), id); err != nil {
-			return err
-		}
-		if before.Health == o.Health && before.Reason == o.Reason {
-			return nil
-		}
-		message := fmt.Sprintf("Cluster %s is %s", m.Name, o.Health)
-		if o.Message != "" {
-			message += ": " + o.Message
-		}
-		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: id, Actor: "system", Message: message})
-		return nil
-	})
-}
-
 // DeleteCluster removes a cluster that no live attempt holds, else cluster.ErrInUse with the counts. Its row stays for the
 // history of what ran there; its name is free.
 func (db *DB) DeleteCluster(ctx context.Context, id string) error {

@@ -123,6 +123,8 @@ func TestQueryPlans(t *testing.T) {
 	_, _ = db.Events(ctx, EventFilter{After: 5, VersionID: "x"})
 	plan.name = "decisions"
 	_, _ = db.Decisions(ctx, "x")
+	plan.name = "history"
+	_, _ = db.ClusterHistory(ctx, "x")
 	plan.name = "counts"
 	_, _ = db.LiveCounts(ctx)
 	if plan.queries < 20 {
