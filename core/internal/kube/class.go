@@ -30,7 +30,7 @@ const (
 	Broken        Class = "connection"     // the connection ended before the answer did
 	TLS           Class = "tls"            // no TLS, or a certificate that does not verify
 	NotKubernetes Class = "not-kubernetes" // something answers that is no Kubernetes API
-	Credentials   Class = "credentials"    // 401
+	Credentials   Class = "credentials"    // 401, or a client certificate that is not taken
 	Permissions   Class = "permissions"    // 403: rights, quota or a webhook
 	NotFound      Class = "notfound"       // 404 said by the Kubernetes API itself
 	Conflict      Class = "conflict"       // 409 of a version or a UID
@@ -116,6 +116,8 @@ func classifyTransport(err error) Class {
 		return Throttled // by our own limit: the request was never sent
 	case errors.As(err, &dns) && !dns.IsTimeout:
 		return DNS
+	case certificateRefused(err):
+		return Credentials
 	case isTLS(err):
 		return TLS
 	case errors.Is(err, errRedirect), errors.As(err, &syntax):
@@ -144,6 +146,19 @@ func isTLS(err error) bool {
 	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) || errors.As(err, &authority) ||
 		errors.As(err, &host) || errors.As(err, &invalid) ||
 		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") || strings.Contains(err.Error(), "remote error: tls:")
+}
+
+// certificateRefused says whether the other side ended the handshake because of our client certificate, or for want of
+// one. The library exports no type for what it was told.
+func certificateRefused(err error) bool {
+	text := err.Error()
+	for _, alert := range []string{"certificate required", "bad certificate", "expired certificate", "revoked certificate", "unknown certificate",
+		"unknown certificate authority"} {
+		if strings.Contains(text, "remote error: tls: "+alert) {
+			return true
+		}
+	}
+	return false
 }
 
 // lost recognises errors of the HTTP/2 library, which exports no type for them.

@@ -48,7 +48,7 @@ const Kueue = "kueue.x-k8s.io"
 // Table is all that Nagelfluh asks for.
 func Table() []Rule {
 	return []Rule{
-		{"batch", "jobs", []string{"create", "get", "list", "watch", "delete"}, JobNamespace, Essential, "no Job can run, be followed and be cancelled"},
+		{"batch", "jobs", []string{"create", "get", "list", "watch", "delete"}, JobNamespace, Essential, "no Job can run, be followed or be cancelled"},
 		{"", "pods", []string{"get", "list", "watch"}, JobNamespace, Essential, "what becomes of a Job is not seen"},
 		{"", "pods/log", []string{"get"}, JobNamespace, Required, "logs will not be available"},
 		{"", "events", []string{"list", "watch"}, JobNamespace, Required, "the reasons why a Job waits or has no pod are not seen"},
