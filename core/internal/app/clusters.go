@@ -41,13 +41,16 @@ func (a *app) reachClusters(context.Context) error {
 	return nil
 }
 
-// storeConfig keeps a provider config that the provider renewed.
-func (a *app) storeConfig(ctx context.Context, clusterID string, config []byte) error {
-	_, err := a.db.UpdateCluster(ctx, clusterID, nil, func(c *cluster.Cluster) error {
+// storeConfig keeps a provider config that the provider renewed, unless somebody has edited the one that it comes from.
+func (a *app) storeConfig(ctx context.Context, clusterID string, revision int64, config []byte) (int64, error) {
+	c, err := a.db.UpdateCluster(ctx, clusterID, nil, func(c *cluster.Cluster) error {
+		if c.ConfigRevision != revision {
+			return cluster.ErrStale
+		}
 		c.ProviderConfig = json.RawMessage(config)
 		return nil
 	})
-	return err
+	return c.ConfigRevision, err
 }
 
 func (a *app) clientset(ctx context.Context, clusterID string) (kubernetes.Interface, error) {

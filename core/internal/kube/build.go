@@ -44,31 +44,47 @@ func (r *Registry) build(s *slot) {
 
 	t, err := r.connect(ctx, &row)
 	if err != nil {
-		err = &ConnectError{ClusterID: s.id, Err: err}
-		if edited || moved {
-			r.o.Logger.Warn("no connection to cluster", "cluster", s.id, "error", err)
-			r.finish(s, func() { r.failLocked(s, err) })
-			return
-		}
-		// The old credentials may still do: they are used until the cluster refuses them.
-		r.o.Logger.Warn("credentials of cluster could not be renewed", "cluster", s.id, "error", err)
-		r.finish(s, func() {
-			s.failures++
-			s.checkedAt = time.Now()
-			s.forced = false
-			postpone(client.link, time.Now().Add(backoff(s.failures)))
-		})
+		r.failed(s, client, edited || moved, err)
 		return
 	}
 	if client != nil && !moved && client.link.endpoint == t.endpoint && t.backend == nil {
-		r.swap(s, row, client, t, edited)
+		// What a renewal takes over from goes on to the end of its stream; what an admin took away, or the cluster has
+		// rejected, does not: such a stream may be open and mute.
+		r.swap(s, row, client, t, edited || forced)
 		return
 	}
-	r.replace(s, row, t)
+	r.replace(s, row, client, t)
 }
 
-// connect asks the provider and judges its answer. A renewed provider config is stored, and row read again, so that the
-// change of the row is not taken for an admin's.
+// failed ends an attempt that led to no connection. A client that is there stays in use until the cluster itself refuses
+// it: neither a broken edit nor a provider that is away takes it from running work.
+func (r *Registry) failed(s *slot, client *Client, changed bool, err error) {
+	err = &ConnectError{ClusterID: s.id, Err: err}
+	switch {
+	case client == nil:
+		r.o.Logger.Warn("no connection to cluster", "cluster", s.id, "error", err)
+		r.finish(s, func() { r.failLocked(s, err) })
+		return
+	case changed:
+		r.o.Logger.Warn("the edited cluster gives no connection; the former one stays in use", "cluster", s.id, "error", err)
+	default:
+		r.o.Logger.Warn("credentials of cluster could not be renewed", "cluster", s.id, "error", err)
+	}
+	r.finish(s, func() {
+		now := time.Now()
+		next := now.Add(backoff(s.failures))
+		s.failures++
+		s.checkedAt, s.forced = now, false
+		if changed {
+			s.retryAt = next
+			client.link.stale.Store(&err)
+		}
+		postpone(client.link, next)
+	})
+}
+
+// connect asks the provider and judges its answer. A renewed provider config is stored, and its revision noted in row, so
+// that the change is not taken for an admin's. One that came in between stands: the next look at the row finds it.
 func (r *Registry) connect(ctx context.Context, row *cluster.Cluster) (target, error) {
 	conn, err := r.o.Connector.Connect(ctx, *row)
 	if err != nil {
@@ -82,32 +98,29 @@ func (r *Registry) connect(ctx context.Context, row *cluster.Cluster) (target, e
 		r.o.Logger.Debug("kubeconfig of cluster", "cluster", row.ID, "warning", w)
 	}
 	if conn.ReplacementConfig != nil && r.o.StoreConfig != nil {
-		if err := r.o.StoreConfig(ctx, row.ID, conn.ReplacementConfig); err != nil {
-			return target{}, fmt.Errorf("store the provider config that the provider renewed: %w", err)
+		revision, err := r.o.StoreConfig(ctx, row.ID, row.ConfigRevision, conn.ReplacementConfig)
+		if err != nil {
+			// What it connects with is good all the same.
+			r.o.Logger.Warn("the provider config that the provider renewed is not stored", "cluster", row.ID, "error", err)
+			return t, nil
 		}
-		if again, err := r.o.Source.Cluster(ctx, row.ID); err == nil {
-			*row = again
-		}
+		row.ConfigRevision = revision
 	}
 	return t, nil
 }
 
-// swap puts new credentials into the present link. An admin's edit also opens streams again, so that nothing goes on with
-// credentials that were taken away; a renewal leaves them alone.
-func (r *Registry) swap(s *slot, row cluster.Cluster, client *Client, t target, edited bool) {
-	reopen := edited && !client.link.current.Load().creds.same(t.creds)
-	err := client.link.swap(t.creds, reopen)
-	r.finish(s, func() {
-		if err != nil {
-			r.failLocked(s, &ConnectError{ClusterID: s.id, Err: err})
-			return
-		}
-		r.goodLocked(s, row)
-	})
+// swap puts new credentials into the present link. With reopen, the streams of the former ones are opened again.
+func (r *Registry) swap(s *slot, row cluster.Cluster, client *Client, t target, reopen bool) {
+	reopen = reopen && !client.link.current.Load().creds.same(t.creds)
+	if err := client.link.swap(t.creds, reopen); err != nil {
+		r.failed(s, client, true, err)
+		return
+	}
+	r.finish(s, func() { r.goodLocked(s, row) })
 }
 
-// replace makes a new client and lets the old one drain.
-func (r *Registry) replace(s *slot, row cluster.Cluster, t target) {
+// replace makes a new client and lets the old one, if any, drain.
+func (r *Registry) replace(s *slot, row cluster.Cluster, old *Client, t target) {
 	l, err := newLink(s.id, t, r.o.AllowCIDRs, r.o.ProxyFromEnvironment, r.o.Observer)
 	var c *Client
 	if err == nil {
@@ -117,7 +130,7 @@ func (r *Registry) replace(s *slot, row cluster.Cluster, t target) {
 		c, err = newClient(l, r.namespace(row), s.limiter, r.o.UserAgent)
 	}
 	if err != nil {
-		r.finish(s, func() { r.failLocked(s, &ConnectError{ClusterID: s.id, Err: err}) })
+		r.failed(s, old, true, err)
 		return
 	}
 	r.finish(s, func() {
@@ -125,8 +138,8 @@ func (r *Registry) replace(s *slot, row cluster.Cluster, t target) {
 			l.close(0)
 			return
 		}
-		if s.client != nil {
-			r.drainLocked(s.client.link)
+		if old != nil {
+			r.drainLocked(old.link)
 		}
 		s.client = c
 		r.goodLocked(s, row)
@@ -140,11 +153,17 @@ func (r *Registry) finish(s *slot, outcome func()) {
 	outcome()
 	close(s.building)
 	s.building = nil
+	if s.again && !s.dropped && !r.closed {
+		s.again = false
+		r.startLocked(s)
+	}
 }
 
 func (r *Registry) goodLocked(s *slot, row cluster.Cluster) {
 	s.config, s.kind = row.ConfigRevision, row.Type
 	s.checkedAt, s.err, s.failures, s.forced = time.Now(), nil, 0, false
+	s.retryAt = time.Time{}
+	s.client.link.stale.Store(nil)
 }
 
 func (r *Registry) failLocked(s *slot, err error) {
@@ -181,31 +200,30 @@ func postpone(l *link, at time.Time) {
 // renew is called by a link whose credentials end soon, or were rejected with wait set. It reports whether the link has
 // others now than those used.
 func (r *Registry) renew(ctx context.Context, s *slot, l *link, used *credentials, wait bool) bool {
-	if !l.current.Load().creds.same(used) {
-		return true // somebody else's renewal came in between
-	}
-	r.mu.Lock()
-	if r.closed || s.dropped || s.client == nil || s.client.link != l {
-		r.mu.Unlock()
-		return false
-	}
-	if wait && s.building == nil {
-		if time.Since(s.rejectedAt) < rejectedPause {
+	for l.current.Load().creds.same(used) {
+		r.mu.Lock()
+		if r.closed || s.dropped || s.client == nil || s.client.link != l {
 			r.mu.Unlock()
 			return false
 		}
-		s.rejectedAt = time.Now()
-		s.forced = true
+		if wait && s.building == nil {
+			if time.Since(s.rejectedAt) < rejectedPause {
+				r.mu.Unlock()
+				return false
+			}
+			s.rejectedAt = time.Now()
+			s.forced = true
+		}
+		building := r.startLocked(s)
+		r.mu.Unlock()
+		if !wait {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-building: // perhaps no more than a look at the row: then the provider is asked now
+		}
 	}
-	building := r.startLocked(s)
-	r.mu.Unlock()
-	if !wait {
-		return false
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-building:
-		return !l.current.Load().creds.same(used)
-	}
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +63,28 @@ func (c *Client) Done() <-chan struct{} {
 		return nil
 	}
 	return c.link.done
+}
+
+// Stale says why the cluster's row, as it was edited, gives no connection, and so this one is still in use; nil: this is
+// the connection of the row.
+func (c *Client) Stale() error {
+	if c.link == nil {
+		return nil
+	}
+	if err := c.link.stale.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Expires is when the present credentials end, zero: not known to end, and whether the provider is asked for others
+// before.
+func (c *Client) Expires() (at time.Time, renewed bool) {
+	if c.link == nil {
+		return time.Time{}, false
+	}
+	creds := c.link.current.Load().creds
+	return creds.ends, !creds.renewAt.IsZero()
 }
 
 // Probe is the typed client without rate limit, for health checks alone.

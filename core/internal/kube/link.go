@@ -17,7 +17,8 @@ import (
 const (
 	// drainGrace is how long calls on a replaced client may go on.
 	drainGrace = 30 * time.Second
-	// reopenSpread is over how long streams are spread when all of them are to be opened again.
+	// reopenSpread is over how long streams are spread when all of them are to be opened again, so that many of them do
+	// not come at once.
 	reopenSpread = 3 * time.Second
 	// pingIdle and pingTimeout bound how long a dead HTTP/2 connection goes unnoticed.
 	pingIdle    = 10 * time.Second
@@ -39,7 +40,8 @@ type link struct {
 	done    chan struct{}
 	dead    atomic.Bool // after the drain
 
-	failing atomic.Bool // the last request got no answer
+	failing atomic.Bool           // the last request got no answer
+	stale   atomic.Pointer[error] // why the row, as it is now, gives no connection; nil: this is the one it gives
 
 	mu      sync.Mutex
 	closed  bool
@@ -187,7 +189,7 @@ func (l *link) swap(creds *credentials, reopen bool) error {
 		time.AfterFunc(rand.N(reopenSpread), s.cut)
 	}
 	if next.base != old.base {
-		old.base.CloseIdleConnections()
+		time.AfterFunc(reopenSpread+time.Second, old.base.CloseIdleConnections)
 		time.AfterFunc(drainGrace, func() {
 			old.conns.CloseAll()
 			l.mu.Lock()
@@ -219,7 +221,22 @@ func (l *link) close(grace time.Duration) {
 		l.kill()
 		return
 	}
+	time.AfterFunc(time.Second, l.closeIdle) // most are: what is cut takes a moment
 	time.AfterFunc(grace, l.kill)
+}
+
+func (l *link) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+func (l *link) closeIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.wires {
+		w.base.CloseIdleConnections()
+	}
 }
 
 func (l *link) kill() {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -27,14 +28,24 @@ type api struct {
 	mu      sync.Mutex
 	tokens  map[string]bool // that are known; nil: all are
 	seen    []string        // tokens of requests, in their order
+	conns   map[net.Conn]bool
 	handler http.HandlerFunc
 }
 
 func newAPI(t *testing.T, handler http.HandlerFunc) *api {
 	t.Helper()
-	a := &api{handler: handler}
+	a := &api{handler: handler, conns: map[net.Conn]bool{}}
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
 	a.EnableHTTP2 = true
+	a.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if s == http.StateClosed {
+			delete(a.conns, c)
+		} else {
+			a.conns[c] = true
+		}
+	}
 	a.StartTLS()
 	t.Cleanup(func() {
 		a.CloseClientConnections()
@@ -72,13 +83,25 @@ func (a *api) requests() []string {
 	return append([]string(nil), a.seen...)
 }
 
+// open is how many connections there are.
+func (a *api) open() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.conns)
+}
+
 // kubeconfig leads to the server with a token.
 func (a *api) kubeconfig(token string) []byte {
+	return a.kubeconfigOf(fmt.Sprintf("token: %q", token))
+}
+
+// kubeconfigOf leads to the server with whatever a user may have.
+func (a *api) kubeconfigOf(user string) []byte {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
 	return []byte(fmt.Sprintf(`
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %q}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]`, a.URL, base64.StdEncoding.EncodeToString(ca), token))
+users: [{name: u, user: {%s}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]`, a.URL, base64.StdEncoding.EncodeToString(ca), user))
 }
 
 func status(w http.ResponseWriter, code int, reason, message string) {
@@ -104,7 +127,8 @@ type world struct {
 	rows     map[string]cluster.Cluster
 	connect  func(ctx context.Context, c cluster.Cluster) (Connection, error)
 	connects atomic.Int32
-	err      error // of the source
+	err      error  // of the source
+	looked   func() // at each look at a row; may be nil
 }
 
 func newWorld(connect func(context.Context, cluster.Cluster) (Connection, error)) *world {
@@ -112,6 +136,12 @@ func newWorld(connect func(context.Context, cluster.Cluster) (Connection, error)
 }
 
 func (w *world) Cluster(_ context.Context, id string) (cluster.Cluster, error) {
+	w.mu.Lock()
+	looked := w.looked
+	w.mu.Unlock()
+	if looked != nil {
+		looked()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {

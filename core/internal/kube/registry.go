@@ -42,8 +42,9 @@ type Options struct {
 	AllowCIDRs []netip.Prefix
 	// ProxyFromEnvironment makes clusters use the proxy variables of the environment.
 	ProxyFromEnvironment bool
-	// StoreConfig stores a provider config that a provider renewed; nil: it is dropped.
-	StoreConfig func(ctx context.Context, clusterID string, config []byte) error
+	// StoreConfig stores a provider config that a provider renewed, in place of the one of that revision, and returns the
+	// new one's revision. An edit that came in between stands: then it returns an error. nil: the config is dropped.
+	StoreConfig func(ctx context.Context, clusterID string, revision int64, config []byte) (int64, error)
 	// Observer is told of every request; nil: nobody.
 	Observer Observer
 	// Backend gives the backend's own environment; default: in-cluster config, else the default kubeconfig loading rules.
@@ -58,6 +59,9 @@ const (
 	lastBackoff  = 30 * time.Second
 	// rejectedPause is how long a provider is not asked again after its credentials were rejected by the cluster.
 	rejectedPause = 30 * time.Second
+	// recheckPatience is how long a caller waits for a look at the row, and for what it leads to, before it goes on with the
+	// present client: a provider that hangs does not hold up a connection that works.
+	recheckPatience = 2 * time.Second
 )
 
 // Registry holds one client per cluster. No lock is held while it calls a provider, the database or a cluster.
@@ -79,6 +83,8 @@ type slot struct {
 	limiter flowcontrol.RateLimiter
 	// building is closed when the attempt under way ends; nil: none is.
 	building chan struct{}
+	// again says that the row was edited while the attempt under way may have read it already.
+	again bool
 	// forced makes the next attempt ask the provider, whatever the row says.
 	forced  bool
 	dropped bool
@@ -88,7 +94,7 @@ type slot struct {
 	kind      string
 	checkedAt time.Time
 
-	err      error // of the last attempt, when the client may not be used for it
+	err      error // of the last attempt, while there is no client
 	failures int
 	retryAt  time.Time
 	// rejectedAt is when new credentials were last asked for because of a 401.
@@ -124,8 +130,9 @@ func NewRegistry(o Options) *Registry {
 }
 
 // Get returns the client of a cluster, connecting when there is none. Concurrent calls share one attempt; a failure is
-// remembered for a short and growing time. The error wraps a *ConnectError when the provider gave no usable connection
-// and cluster.ErrNotFound when there is no such cluster.
+// remembered for a short and growing time. A client that is there is given even when the row leads nowhere since an edit;
+// its Stale then says why. The error wraps a *ConnectError when the provider gave no usable connection and
+// cluster.ErrNotFound when there is no such cluster.
 func (r *Registry) Get(ctx context.Context, clusterID string) (*Client, error) {
 	for {
 		r.mu.Lock()
@@ -141,22 +148,33 @@ func (r *Registry) Get(ctx context.Context, clusterID string) (*Client, error) {
 		now := time.Now()
 		if s.building == nil {
 			switch {
-			case s.err != nil && now.Before(s.retryAt):
+			case s.client == nil && now.Before(s.retryAt):
 				err := s.err
 				r.mu.Unlock()
 				return nil, err
-			case s.err == nil && s.client != nil && now.Sub(s.checkedAt) < r.o.Recheck:
+			case s.client != nil && (now.Sub(s.checkedAt) < r.o.Recheck || now.Before(s.retryAt)):
 				c := s.client
 				r.mu.Unlock()
 				return c, nil
 			}
 		}
-		building := r.startLocked(s)
+		building, present := r.startLocked(s), s.client
 		r.mu.Unlock()
 
+		var late <-chan time.Time
+		if present != nil {
+			if present.Stale() != nil {
+				return present, nil // it is mended in the background, if at all
+			}
+			t := time.NewTimer(recheckPatience)
+			defer t.Stop()
+			late = t.C
+		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for the connection to cluster %s: %w", clusterID, ctx.Err())
+		case <-late:
+			return present, nil
 		case <-building:
 		}
 		r.mu.Lock()
@@ -193,6 +211,7 @@ func (r *Registry) Changed(clusterID string) {
 		return
 	}
 	s.checkedAt, s.retryAt = time.Time{}, time.Time{}
+	s.again = s.building != nil
 	r.startLocked(s)
 }
 

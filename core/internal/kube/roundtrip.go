@@ -42,40 +42,52 @@ func (noAnswer) Temporary() bool { return true }
 // RoundTrip sends one request with the current credentials. It asks for new ones when they are about to end and, once,
 // when the cluster does not know them.
 func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
-	if l.dead.Load() {
-		return nil, ErrReplaced
-	}
 	verb, resource := kindOf(req)
-	w := l.current.Load()
-	if l.renew != nil && !w.creds.renewAt.IsZero() {
-		if now := time.Now(); now.After(w.creds.renewAt) {
-			l.renew(req.Context(), w.creds, now.After(w.creds.expiresAt))
-			w = l.current.Load()
+	for asked := false; ; {
+		if l.dead.Load() {
+			return nil, ErrReplaced
 		}
-	}
-	resp, err := l.send(w, req, verb, resource)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || l.renew == nil || req.Body != nil && req.GetBody == nil {
-		return resp, err
-	}
-	if !l.renew(req.Context(), w.creds, true) {
-		return resp, nil
-	}
-	again := req.Clone(req.Context())
-	if req.Body != nil {
-		if again.Body, err = req.GetBody(); err != nil {
-			return resp, nil // the 401 is the answer then
+		if c := l.current.Load().creds; l.renew != nil && !c.renewAt.IsZero() {
+			if now := time.Now(); now.After(c.renewAt) {
+				l.renew(req.Context(), c, now.After(c.expiresAt))
+			}
 		}
+		resp, used, err := l.send(req, verb, resource)
+		if errors.Is(err, ErrReplaced) && req.Context().Err() == nil && !l.isClosed() {
+			continue // a stream that had not opened yet when the credentials changed
+		}
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || asked || l.renew == nil || req.Body != nil && req.GetBody == nil {
+			return resp, err
+		}
+		if !l.renew(req.Context(), used, true) {
+			return resp, nil
+		}
+		if req.Body != nil {
+			body, err := req.GetBody()
+			if err != nil {
+				return resp, nil // the 401 is the answer then
+			}
+			req = req.Clone(req.Context())
+			req.Body = body
+		}
+		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+		_ = resp.Body.Close()
+		asked = true
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
-	_ = resp.Body.Close()
-	return l.send(l.current.Load(), again, verb, resource)
 }
 
-// send is one request on one wire, bounded and observed.
-func (l *link) send(w *wire, req *http.Request, verb, resource string) (*http.Response, error) {
+// send is one request on the current wire, bounded and observed. It also returns the credentials that it used.
+func (l *link) send(req *http.Request, verb, resource string) (*http.Response, *credentials, error) {
 	s := &stream{link: l, watch: verb == "watch", long: verb == "watch" || verb == "log"}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	s.cancel = cancel
+	w := l.current.Load()
+	if s.long {
+		if w = l.track(s); w == nil {
+			cancel(nil)
+			return nil, nil, ErrReplaced
+		}
+	}
 	var timer *time.Timer
 	if s.watch {
 		timer = time.AfterFunc(openTimeout, func() { cancel(noAnswer{}) })
@@ -96,27 +108,25 @@ func (l *link) send(w *wire, req *http.Request, verb, resource string) (*http.Re
 	if err != nil && ctx.Err() != nil && req.Context().Err() == nil {
 		err = context.Cause(ctx) // ours, not the caller's
 	}
-	l.noteAnswer(err)
-	l.observe(req.Context(), verb, resource, resp, err, time.Since(start))
+	if !errors.Is(err, ErrReplaced) {
+		l.noteAnswer(err)
+		l.observe(req.Context(), verb, resource, resp, err, time.Since(start))
+	}
 	if err != nil {
 		if timer != nil {
 			timer.Stop()
 		}
+		l.untrack(s)
 		cancel(nil)
-		return nil, err
+		return nil, w.creds, err
 	}
 	if s.watch {
 		timer.Stop()
 		timer = nil
 	}
-	s.body, s.timer = resp.Body, timer
-	if s.long {
-		l.track(s)
-	} else {
-		s.left = maxAnswer
-	}
+	s.body, s.timer, s.left = resp.Body, timer, maxAnswer
 	resp.Body = s
-	return resp, nil
+	return resp, w.creds, nil
 }
 
 func (l *link) observe(ctx context.Context, verb, resource string, resp *http.Response, err error, took time.Duration) {
@@ -131,16 +141,23 @@ func (l *link) observe(ctx context.Context, verb, resource string, resp *http.Re
 	l.observer.Observe(c)
 }
 
-// track remembers a long answer, so that it can be cut. On a closed link it is cut at once.
-func (l *link) track(s *stream) {
+// track remembers a long answer before it is asked for, so that it can be cut, and gives the wire for it: a change of the
+// credentials finds it or is found by it. nil: the link is closed.
+func (l *link) track(s *stream) *wire {
 	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		l.streams[s] = struct{}{}
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
 	}
-	l.mu.Unlock()
-	if closed {
-		s.cut()
+	l.streams[s] = struct{}{}
+	return l.current.Load()
+}
+
+func (l *link) untrack(s *stream) {
+	if s.long {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.streams, s)
 	}
 }
 
@@ -191,11 +208,7 @@ func (s *stream) Close() error {
 			s.timer.Stop()
 		}
 		s.cancel(nil)
-		if s.long {
-			s.link.mu.Lock()
-			delete(s.link.streams, s)
-			s.link.mu.Unlock()
-		}
+		s.link.untrack(s)
 	})
 	return err
 }

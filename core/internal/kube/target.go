@@ -35,6 +35,8 @@ type credentials struct {
 	// expiresAt is when they end and renewAt when to ask for new ones; zero: not known to end.
 	expiresAt time.Time
 	renewAt   time.Time
+	// ends is when they end by what the provider says, else by what they say themselves; zero: not known to end.
+	ends time.Time
 }
 
 func (c *credentials) same(other *credentials) bool {
@@ -80,6 +82,9 @@ func resolve(conn Connection, policy kubeconfig.Options, backend func() (*rest.C
 		creds.cert, creds.certSum = &pair, sha256.Sum256(append(k.ClientCert, k.ClientKey...))
 	}
 	creds.renewAt = renewal(now, conn.ExpiresAt)
+	if creds.ends = conn.ExpiresAt; creds.ends.IsZero() {
+		creds.ends = k.ExpiresAt()
+	}
 	return target{
 		endpoint: endpoint{server: k.Server, serverName: k.ServerName, ca: string(k.CA), insecure: k.Insecure, proxy: k.ProxyURL},
 		creds:    creds, warnings: k.Warnings,
