@@ -5,7 +5,8 @@ import "time"
 // Report is the outcome of one connection test: what was found on the way from the provider config to a cluster that jobs
 // can run on. It holds no secret and stands as it is in the API and the CLI.
 type Report struct {
-	// OK says that jobs will run: reached, known to it, and every required permission given.
+	// OK says that jobs will run: reached, known to it, and nothing denied that no Job does without. A required permission
+	// that is missing only takes something away, such as logs: it is a warning.
 	OK bool `json:"ok"`
 	// Class is what went wrong, one of the classes of package kube such as "timeout", or "policy" for a kubeconfig that is
 	// refused; empty when OK.
