@@ -51,6 +51,7 @@ type Config struct {
 	AllowProxies   []string
 	AllowInsecure  bool
 	HealthInterval time.Duration
+	SuspectAfter   time.Duration
 	LostAfter      time.Duration
 
 	RegistryHost     string
@@ -194,6 +195,9 @@ func (c *Config) finish() (errs []error) {
 		if _, _, err := net.ParseCIDR(cidr); err != nil {
 			bad("kube.allow_cidrs", "%q is no network such as 10.0.0.0/8", cidr)
 		}
+	}
+	if c.LostAfter < c.SuspectAfter {
+		bad("health.lost_after", "%s is shorter than health.suspect_after (%s)", c.LostAfter, c.SuspectAfter)
 	}
 	for _, name := range sortedKeys(c.Plugins) {
 		if why := c.Plugins[name].fault(name); why != "" {

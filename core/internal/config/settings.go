@@ -80,8 +80,10 @@ func (c *Config) settings() []setting {
 			doc: "Take kubeconfigs with insecure-skip-tls-verify. Whoever is on the way to such a cluster can read and change everything."},
 		{key: "health.interval", value: duration(&c.HealthInterval), def: one("10s"),
 			doc: "How often each cluster is looked at."},
+		{key: "health.suspect_after", value: duration(&c.SuspectAfter), def: one("5s"),
+			doc: "How long a cluster must not answer before nothing is placed there: it is suspect. Counted from the first thing that went wrong."},
 		{key: "health.lost_after", value: duration(&c.LostAfter), def: one("15m"),
-			doc: "How long a cluster must not answer before it counts as lost. Until then it is suspect; neither takes new work."},
+			doc: "How long a cluster must not answer before it counts as lost. Counted as far as this server was running and looking."},
 
 		{key: "registry.public_host", value: text(&c.RegistryHost), env: "REGISTRY_PUBLIC_HOST", sample: "registry.example:5000",
 			doc: "Address under which every cluster reaches the image registry. For setup scripts; the Jobs' own credentials are jobs.pull_secrets."},

@@ -75,6 +75,19 @@ type Clients interface {
 	Get(ctx context.Context, clusterID string) (*kube.Client, error)
 }
 
+// Outages keeps the one clock of each cluster's loss, which the health monitor goes by too.
+type Outages interface {
+	// Notice says that the cluster could not be reached at a time, and returns since when it has not been.
+	Notice(clusterID string, at time.Time) time.Time
+	// Answered says that the cluster gave an answer.
+	Answered(clusterID string)
+}
+
+type noOutages struct{}
+
+func (noOutages) Notice(_ string, at time.Time) time.Time { return at }
+func (noOutages) Answered(string)                         {}
+
 // Options configure a Dispatcher. Store, Placer, Ledger, Clients and Installation are required; the rest has defaults.
 type Options struct {
 	Store   Store
@@ -82,9 +95,11 @@ type Options struct {
 	Ledger  Ledger
 	Clients Clients
 	// Logs is told of every pod that may have logs; nil: nobody is.
-	Logs   Logs
-	Logger hclog.Logger
-	Clock  clock.WithTicker
+	Logs Logs
+	// Outages is told of what goes wrong with reaching a cluster; nil: nobody is.
+	Outages Outages
+	Logger  hclog.Logger
+	Clock   clock.WithTicker
 
 	// Installation is the id that the labels of Jobs carry.
 	Installation string
@@ -146,6 +161,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Logs == nil {
 		o.Logs = noLogs{}
+	}
+	if o.Outages == nil {
+		o.Outages = noOutages{}
 	}
 	set := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 )
 
 const (
@@ -23,7 +25,7 @@ type reach struct {
 	mu      sync.Mutex
 	probing bool
 	closed  bool
-	since   time.Time // of the first failure; zero: none
+	since   time.Time // of the first failure, by the clock of the outage; zero: none
 	flagged bool      // for long enough that attempts are flagged
 	cause   error
 	opened  time.Time // when it last answered again
@@ -49,13 +51,23 @@ func (r *reach) doubt(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.since.IsZero() {
-		r.since, r.cause = r.w.d.now(), err
+		r.since, r.cause = r.noticed(err), err
 	}
 	if r.probing || r.w.ctx.Err() != nil {
 		return
 	}
 	r.probing = true
 	r.wg.Go(func() { r.probe(r.w.ctx) })
+}
+
+// noticed starts the clock of the cluster's outage, when it is one, and says since when it runs. An API server that
+// answers with errors, or does not know us, is there.
+func (r *reach) noticed(err error) time.Time {
+	now := r.w.d.now()
+	if class := kube.Classify(err); !class.Unreachable() && class != kube.NotKubernetes {
+		return now
+	}
+	return r.w.d.o.Outages.Notice(r.w.id, now)
 }
 
 // probe asks until there is an answer.
@@ -87,8 +99,9 @@ func (r *reach) close(err error) {
 	first := !r.closed
 	r.closed, r.cause = true, err
 	now := r.w.d.now()
-	if r.since.IsZero() {
-		r.since = now
+	since := r.noticed(err)
+	if r.since.IsZero() || since.Before(r.since) {
+		r.since = since
 	}
 	flag := !r.flagged && now.Sub(r.since) >= r.w.d.o.UnreachableAfter
 	r.flagged = r.flagged || flag
@@ -103,6 +116,7 @@ func (r *reach) close(err error) {
 
 func (r *reach) open() {
 	r.mu.Lock()
+	r.w.d.o.Outages.Answered(r.w.id)
 	closed, since := r.closed, r.since
 	r.probing, r.closed, r.flagged, r.since, r.cause = false, false, false, time.Time{}, nil
 	if closed {

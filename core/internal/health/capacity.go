@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/capacity"
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 )
 
@@ -25,5 +26,13 @@ func (c *check) readCapacity(ctx context.Context, client *kube.Client, now time.
 		c.podsDenied = now
 	}
 	c.seen.Capacity, c.capacityAt = seen.Capacity, now
+	switch {
+	case seen.Capacity == nil:
+		c.set(cluster.CapacityKnown, cluster.False, string(kube.Permissions), "The account may not list nodes: selectors go by labels alone.", now)
+	case seen.Narrow:
+		c.set(cluster.CapacityKnown, cluster.True, reasonNarrow, "The account may not list the pods of all namespaces: what others use counts as free.", now)
+	default:
+		c.set(cluster.CapacityKnown, cluster.True, "", "", now)
+	}
 	return seen.Attempts
 }

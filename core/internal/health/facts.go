@@ -1,16 +1,28 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
+)
+
+const (
+	// expiresSoon is how long before their end credentials that nobody renews are spoken of.
+	expiresSoon = 30 * 24 * time.Hour
+	// mostSkew is how far the clocks may be apart: more, and certificates and tokens are judged wrongly.
+	mostSkew = 30 * time.Second
 )
 
 // errNoVersion: an answer came that no Kubernetes gives.
@@ -40,45 +52,149 @@ func mayWork(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// readSlowFacts looks at what hardly ever changes: the namespace and which cluster it is.
+// readSlowFacts looks at what hardly ever changes: the namespace, which cluster it is, and its clock. What is amiss with
+// them is looked at again each time.
 func (c *check) readSlowFacts(ctx context.Context, client *kube.Client, now time.Time) {
+	c.takeIdentity()
 	if client == c.facts && now.Sub(c.factsAt) < slowFacts {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.m.o.Timeout)
 	defer cancel()
+	c.readClock(ctx, client, now)
 	if c.m.o.EnsureNamespace {
 		if err := kube.EnsureNamespace(ctx, client); err != nil {
 			c.log.Warn("the job namespace cannot be made sure of", "error", err)
-			return // the next probe tries again
+			if class := kube.Classify(err); !lost(class) {
+				c.set(cluster.NamespaceReady, cluster.False, string(class), sentence(class, err), now)
+			}
+			return
 		}
 	}
-	identity, certain, err := identityOf(ctx, client)
+	system, err := namespace(ctx, client, metav1.NamespaceSystem)
 	if err != nil {
 		return
 	}
-	switch before := c.seen.Identity; {
-	case identity == "" || identity == before:
-	case before == "":
-		c.seen.Identity = identity
-	case certain:
-		c.log.Warn("another cluster answers under this row than before", "before", before, "now", identity)
-		c.seen.Identity = identity
-	default: // kube-system cannot be seen any more: that makes it no other cluster
+	own, err := namespace(ctx, client, client.Namespace)
+	if err != nil {
+		return
 	}
-	c.facts, c.factsAt = client, now
+	c.judgeNamespace(own, client.Namespace, now)
+	c.judgeIdentity(system, own, now)
+	if c.seen.Condition(cluster.NamespaceReady).Status != cluster.False && c.seen.Condition(cluster.SameCluster).Status != cluster.False {
+		c.facts, c.factsAt = client, now
+	}
 }
 
-// identityOf is the UID of kube-system, which is certain, else of the job namespace, else empty: unknown.
-func identityOf(ctx context.Context, client *kube.Client) (uid string, certain bool, err error) {
-	for _, name := range []string{metav1.NamespaceSystem, client.Namespace} {
-		ns, err := client.Probe().CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			return string(ns.UID), name == metav1.NamespaceSystem, nil
-		}
-		if class := kube.Classify(err); class != kube.Permissions && class != kube.NotFound {
-			return "", false, err
-		}
+// seenNamespace is what a namespace looks like; uid is empty when it is not there or may not be seen.
+type seenNamespace struct {
+	uid            string
+	missing, going bool
+}
+
+func namespace(ctx context.Context, client *kube.Client, name string) (seenNamespace, error) {
+	ns, err := client.Probe().CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch kube.Classify(err) {
+	case kube.OK:
+		return seenNamespace{uid: string(ns.UID), going: ns.Status.Phase == corev1.NamespaceTerminating || ns.DeletionTimestamp != nil}, nil
+	case kube.NotFound:
+		return seenNamespace{missing: true}, nil
+	case kube.Permissions:
+		return seenNamespace{}, nil
+	default:
+		return seenNamespace{}, err
 	}
-	return "", false, nil
+}
+
+func (c *check) judgeNamespace(own seenNamespace, name string, now time.Time) {
+	switch {
+	case own.missing:
+		c.set(cluster.NamespaceReady, cluster.False, reasonMissing, fmt.Sprintf("The namespace %s is not there, and the account may not make it.", name), now)
+	case own.going:
+		c.set(cluster.NamespaceReady, cluster.False, reasonTerminating, fmt.Sprintf("The namespace %s is being removed.", name), now)
+	case own.uid == "":
+		c.set(cluster.NamespaceReady, cluster.True, reasonUnseen, fmt.Sprintf("The account may not read the namespace %s: the first Job shows whether it is there.", name), now)
+	default:
+		c.set(cluster.NamespaceReady, cluster.True, "", "", now)
+	}
+}
+
+// judgeIdentity says whether it is the cluster that was first seen here: by the UID of kube-system, else of the job
+// namespace. Another one is never taken for it; an admin corrects the connection, or confirms.
+func (c *check) judgeIdentity(system, own seenNamespace, now time.Time) {
+	const changed = "Another cluster answers under this entry than before (identity %s, not %s). Correct its connection, or send it again with confirm_identity."
+	known := c.seen.Identity
+	switch {
+	case known != "" && (known == system.uid || known == own.uid), known == "" && (system.uid != "" || own.uid != ""):
+		if known == "" {
+			c.seen.Identity = cmp.Or(system.uid, own.uid)
+		}
+		c.set(cluster.SameCluster, cluster.True, "", "", now)
+	case known != "" && system.uid != "":
+		if c.seen.Condition(cluster.SameCluster).Status != cluster.False {
+			c.log.Warn("another cluster answers under this row than before", "before", known, "now", system.uid)
+		}
+		c.set(cluster.SameCluster, cluster.False, reasonIdentity, fmt.Sprintf(changed, system.uid, known), now)
+	case c.seen.Condition(cluster.SameCluster).Status != cluster.False:
+		// What cannot be seen makes it no other cluster; nor does it take back that it is one.
+		c.set(cluster.SameCluster, cluster.Unknown, reasonUnseen, "The account may read neither kube-system nor what it was first known by.", now)
+	}
+}
+
+// takeIdentity takes over the identity that the row was given since: an admin has confirmed another one.
+func (c *check) takeIdentity() {
+	c.mu.Lock()
+	id, given := c.row.Observed.Identity, c.given
+	c.given = false
+	c.mu.Unlock()
+	if given && id != c.seen.Identity {
+		c.seen.Identity, c.facts = id, nil
+	}
+}
+
+// readClock compares the cluster's clock with ours, by the date of an answer, which has whole seconds. What does not tell
+// leaves it as it was.
+func (c *check) readClock(ctx context.Context, client *kube.Client, now time.Time) {
+	if client.Config == nil || client.Config.Transport == nil {
+		return
+	}
+	url := client.Probe().Discovery().RESTClient().Get().AbsPath("/version").URL().String()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return
+	}
+	resp, err := (&http.Client{Transport: client.Config.Transport}).Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	theirs, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return
+	}
+	switch skew := theirs.Add(time.Second / 2).Sub(time.Now()).Round(time.Second); {
+	case skew.Abs() < mostSkew:
+		c.set(cluster.ClockInStep, cluster.True, "", "", now)
+	case skew > 0:
+		c.set(cluster.ClockInStep, cluster.False, reasonSkew, fmt.Sprintf("The cluster's clock is %s ahead of ours: set the one that is wrong.", skew), now)
+	default:
+		c.set(cluster.ClockInStep, cluster.False, reasonSkew, fmt.Sprintf("The cluster's clock is %s behind ours: set the one that is wrong.", -skew), now)
+	}
+}
+
+// judgeCredentials says when they end. Those that the provider renews before are not spoken of until they have.
+func (c *check) judgeCredentials(client *kube.Client, now time.Time) {
+	ends, renewed := client.Expires()
+	date := ends.UTC().Format(time.DateOnly)
+	switch {
+	case ends.IsZero():
+		c.set(cluster.CredentialsValid, cluster.True, "", "", now)
+	case !now.Before(ends):
+		c.set(cluster.CredentialsValid, cluster.False, reasonExpired, "The credentials expired on "+date+".", now)
+	case !renewed && ends.Sub(now) < expiresSoon:
+		c.set(cluster.CredentialsValid, cluster.True, reasonExpiring, "The credentials expire on "+date+": give new ones before.", now)
+	default:
+		c.set(cluster.CredentialsValid, cluster.True, "", "", now)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"k8s.io/utils/clock"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
@@ -30,18 +31,25 @@ type Options struct {
 	Store   Store
 	Clients Clients
 	Logger  hclog.Logger
+	Clock   clock.WithTicker // default: the real one
 	// Interval is the time between two probes of a cluster; default 10 s, with a fifth of it as jitter.
 	Interval time.Duration
 	// CapacityEvery is the time between two readings of nodes and pods; default 15 s.
 	CapacityEvery time.Duration
 	// Timeout bounds one probe, and the reading of capacity as well; default 5 s. A frozen connection is noticed by it.
 	Timeout time.Duration
+	// SuspectAfter is how long a cluster may give no answer before nothing is placed there; default 5 s.
+	SuspectAfter time.Duration
 	// LostAfter is how long a cluster may give no answer before it counts as lost; default 15 min.
 	LostAfter time.Duration
 	// Scan is the time between two looks at which clusters there are; default 2 s.
 	Scan time.Duration
 	// Counted is told which attempts the stored capacity of a cluster counts: those with a pod on a node. Optional.
 	Counted func(clusterID string, attempts map[string]bool)
+	// FreedPause is the shortest time between two readings of capacity because jobs ended; default 3 s.
+	FreedPause time.Duration
+	// Served says whether a provider plugin serves a cluster type now. Optional.
+	Served func(clusterType string) bool
 	// EnsureNamespace makes missing job namespaces.
 	EnsureNamespace bool
 	// CapacityTimeout bounds the reading of nodes and pods of a large cluster; default 20 s.
@@ -62,6 +70,9 @@ func New(o Options) *Monitor {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	def := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {
 			*d = to
@@ -71,7 +82,9 @@ func New(o Options) *Monitor {
 	def(&o.CapacityEvery, 15*time.Second)
 	def(&o.Timeout, 5*time.Second)
 	def(&o.CapacityTimeout, 20*time.Second)
+	def(&o.SuspectAfter, 5*time.Second)
 	def(&o.LostAfter, 15*time.Minute)
+	def(&o.FreedPause, 3*time.Second)
 	def(&o.Scan, 2*time.Second)
 	return &Monitor{o: o, checks: map[string]*check{}, wake: make(chan struct{}, 1)}
 }
@@ -80,7 +93,7 @@ func New(o Options) *Monitor {
 func (m *Monitor) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	ticker := time.NewTicker(m.o.Scan)
+	ticker := m.o.Clock.NewTicker(m.o.Scan)
 	defer ticker.Stop()
 	for {
 		rows, err := m.o.Store.Clusters(ctx)
@@ -93,26 +106,57 @@ func (m *Monitor) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-ticker.C():
 		case <-m.wake:
 		}
 	}
 }
 
-// Refresh asks for a cluster's state and capacity at once: a job ended there, or an admin changed it. Calls within a
-// second are one.
+// Refresh asks for a cluster's state and capacity at once: an admin changed it. Calls within a second are one.
 func (m *Monitor) Refresh(clusterID string) {
-	m.mu.Lock()
-	c := m.checks[clusterID]
-	m.mu.Unlock()
-	if c != nil {
-		c.kick()
+	if c := m.check(clusterID); c != nil {
+		c.kick(c.wake)
 		return
 	}
 	select { // a cluster that is not watched yet
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Freed asks for a cluster's capacity, soon: a job ended there. The first call is answered at once, those that follow it
+// closely are one.
+func (m *Monitor) Freed(clusterID string) {
+	if c := m.check(clusterID); c != nil {
+		c.kick(c.freed)
+	}
+}
+
+// Notice says that a cluster could not be reached at a time, whoever noticed: the clock of its outage runs from then on,
+// unless it does already, and the cluster is looked at at once. It returns since when the clock runs.
+func (m *Monitor) Notice(clusterID string, at time.Time) time.Time {
+	c := m.check(clusterID)
+	if c == nil {
+		return at
+	}
+	since, first := c.outage.begin(at)
+	if first {
+		c.kick(c.wake)
+	}
+	return since
+}
+
+// Answered says that a cluster gave an answer, whoever got it: the clock of its outage stops.
+func (m *Monitor) Answered(clusterID string) {
+	if c := m.check(clusterID); c != nil && c.outage.end() {
+		c.kick(c.wake)
+	}
+}
+
+func (m *Monitor) check(clusterID string) *check {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.checks[clusterID]
 }
 
 // reconcile makes the running checks match the clusters.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -31,6 +32,10 @@ type fakeAPI struct {
 	mu    sync.Mutex
 	codes map[string]int // path → status instead of an answer
 	hang  bool
+	cut   bool // the connection breaks
+	slow  time.Duration
+	date  string // header; empty: the true one
+	uid   string // begins those of the namespaces
 	quit  chan struct{}
 	nodes []corev1.Node
 	pods  []corev1.Pod
@@ -38,7 +43,7 @@ type fakeAPI struct {
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
-	a := &fakeAPI{codes: map[string]int{}, calls: map[string]int{}, quit: make(chan struct{})}
+	a := &fakeAPI{uid: "uid", codes: map[string]int{}, calls: map[string]int{}, quit: make(chan struct{})}
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
 	a.EnableHTTP2 = true
 	a.StartTLS()
@@ -56,7 +61,21 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.calls[r.URL.Path]++
 	code, hang, nodes, pods := a.codes[r.URL.Path], a.hang, a.nodes, a.pods
+	cut, slow, date, uid := a.cut, a.slow, a.date, a.uid
 	a.mu.Unlock()
+	if cut {
+		panic(http.ErrAbortHandler)
+	}
+	if slow > 0 {
+		select {
+		case <-r.Context().Done():
+		case <-a.quit:
+		case <-time.After(slow):
+		}
+	}
+	if date != "" {
+		w.Header().Set("Date", date)
+	}
 	if hang {
 		select {
 		case <-r.Context().Done():
@@ -82,7 +101,7 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: pods})
 	case strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/"):
 		name := strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/")
-		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q,"uid":"uid-of-%s"}}`, name, name)
+		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q,"uid":"%s-of-%s"}}`, name, uid, name)
 	default:
 		w.WriteHeader(http.StatusTeapot)
 	}
@@ -95,6 +114,9 @@ type world struct {
 	apis     map[string]*fakeAPI
 	observed map[string]int
 	counted  map[string]bool
+	token    string             // of the kubeconfig; empty: t
+	broken   error              // what the provider says
+	history  []cluster.Observed // as stored, one each time that the health changed
 }
 
 func (w *world) Clusters(context.Context) ([]cluster.Cluster, error) {
@@ -124,6 +146,12 @@ func (w *world) Observe(_ context.Context, id string, o cluster.Observed) error 
 	if !there {
 		return cluster.ErrNotFound
 	}
+	if c.Observed.Health != o.Health {
+		w.history = append(w.history, o)
+	}
+	if c.Observed.Identity != "" {
+		o.Identity = c.Observed.Identity
+	}
 	c.Observed = o
 	w.rows[id] = c
 	w.observed[id]++
@@ -131,12 +159,17 @@ func (w *world) Observe(_ context.Context, id string, o cluster.Observed) error 
 }
 
 func (w *world) Connect(_ context.Context, c cluster.Cluster) (kube.Connection, error) {
-	a := w.apis[c.ID]
+	w.mu.Lock()
+	a, token, broken := w.apis[c.ID], cmp.Or(w.token, "t"), w.broken
+	w.mu.Unlock()
+	if broken != nil {
+		return kube.Connection{}, broken
+	}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
 	return kube.Connection{Kubeconfig: []byte(fmt.Sprintf(`
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]`, a.URL, base64.StdEncoding.EncodeToString(ca)))}, nil
+users: [{name: u, user: {token: %s}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]`, a.URL, base64.StdEncoding.EncodeToString(ca), token))}, nil
 }
 
 func (w *world) seen(id string) cluster.Observed {
@@ -161,7 +194,7 @@ func start(t *testing.T, ids ...string) (*world, *Monitor) {
 	registry := kube.NewRegistry(kube.Options{Source: w, Connector: w, DefaultNamespace: "jobs"})
 	m := New(Options{
 		Store: w, Clients: registry, Interval: 20 * time.Millisecond, CapacityEvery: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
-		LostAfter: 2 * time.Second, Scan: 10 * time.Millisecond,
+		SuspectAfter: 500 * time.Millisecond, LostAfter: 2 * time.Second, Scan: 10 * time.Millisecond,
 		Counted: func(_ string, attempts map[string]bool) { w.mu.Lock(); defer w.mu.Unlock(); w.counted = attempts },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -228,6 +261,7 @@ func TestReadyWithVersionIdentityAndCapacity(t *testing.T) {
 		o := w.seen("a")
 		return o.Health == cluster.Ready && o.Capacity != nil && o.Capacity.Resources["nvidia.com/gpu"] == want
 	})
+	eventually(t, "which cluster it is", func() bool { return w.seen("a").Identity != "" })
 	o := w.seen("a")
 	if o.Version != "v1.37.2" || o.Identity != "uid-of-kube-system" || o.Reason != "" || o.Unreachable != nil || o.Since.IsZero() {
 		t.Errorf("observed %+v", o)
@@ -295,8 +329,9 @@ func TestFewRights(t *testing.T) {
 	w.apis["fresh"] = w.apis["a"]
 	w.rows["fresh"] = row
 	w.mu.Unlock()
-	eventually(t, "ready", func() bool { return w.seen("fresh").Health == cluster.Ready })
-	if o := w.seen("fresh"); o.Capacity != nil || o.Identity != "uid-of-jobs" {
+	eventually(t, "ready", func() bool { o := w.seen("fresh"); return o.Health == cluster.Ready && o.Identity != "" })
+	o := w.seen("fresh")
+	if o.Capacity != nil || o.Identity != "uid-of-jobs" || o.Condition(cluster.CapacityKnown).Status != cluster.False {
 		t.Errorf("observed %+v", o)
 	}
 }
@@ -316,30 +351,4 @@ func TestRetiredClusterIsLeftAlone(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // five intervals: that nothing comes has no event to wait for
 		return calls() == from
 	})
-}
-
-// The clock of an outage does not count the time in which nobody looked (B56).
-func TestClockStartsAnew(t *testing.T) {
-	old := time.Now().Add(-2 * time.Hour)
-	c := newCheck(New(Options{}), cluster.Cluster{ID: "a", Observed: cluster.Observed{Health: cluster.Suspect, Since: old, Unreachable: &old}})
-	now := time.Now()
-	c.judge(context.DeadlineExceeded, now)
-	if c.seen.Health != cluster.Suspect || c.seen.Unreachable == nil || c.seen.Unreachable.Before(now.Add(-time.Second)) {
-		t.Errorf("after a restart: %+v", c.seen)
-	}
-	if !c.seen.Since.Equal(old) {
-		t.Errorf("since %s, want the stored %s: the state did not change", c.seen.Since, old)
-	}
-	c.judge(context.DeadlineExceeded, now.Add(16*time.Minute))
-	if c.seen.Health != cluster.Lost {
-		t.Errorf("after 16 minutes: %s", c.seen.Health)
-	}
-	c.judge(nil, now.Add(17*time.Minute))
-	if c.seen.Health != cluster.Ready || c.seen.Unreachable != nil {
-		t.Errorf("back: %+v", c.seen)
-	}
-	c.judge(context.DeadlineExceeded, now.Add(18*time.Minute))
-	if c.seen.Health != cluster.Ready {
-		t.Errorf("one failed probe made it %s", c.seen.Health)
-	}
 }
