@@ -22,11 +22,7 @@ const contract = "/nagelfluh."
 // NewServer returns a gRPC server with the message limits and with the interceptor that contains panics. The services
 // are not registered yet; see [Plugin.Register].
 func (p *Plugin) NewServer(opts ...grpc.ServerOption) *grpc.Server {
-	return grpc.NewServer(append(opts,
-		grpc.MaxRecvMsgSize(handshake.MaxMessageBytes),
-		grpc.MaxSendMsgSize(handshake.MaxMessageBytes),
-		grpc.ChainUnaryInterceptor(p.intercept),
-	)...)
+	return grpc.NewServer(append(append(opts, handshake.ServerOptions()...), grpc.ChainUnaryInterceptor(p.intercept))...)
 }
 
 // intercept runs one call of the contract: counted, and with its panic turned into an error of that call alone.

@@ -82,12 +82,12 @@ type services func(grpc.ServiceRegistrar)
 
 func (t services) open(context.Context) (*session, error) {
 	var running atomic.Int64
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(handshake.MaxMessageBytes), grpc.MaxSendMsgSize(handshake.MaxMessageBytes),
+	server := grpc.NewServer(append(handshake.ServerOptions(),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			running.Add(1)
 			defer running.Add(-1)
 			return next(ctx, req)
-		}))
+		}))...)
 	t(server)
 	conn, closer, err := plugintest.Conn(server)
 	if err != nil {

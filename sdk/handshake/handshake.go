@@ -51,12 +51,30 @@ func ClientSets() map[int]plugin.PluginSet {
 	return map[int]plugin.PluginSet{ProtocolVersion: {SetName: client{}}}
 }
 
-// CallOptions returns the dial options of a host: the message limits.
+// window is the flow control window of both sides, in bytes. A fixed one spares the pings by which gRPC measures a network
+// that is none here: they follow every message and wake both processes once more.
+const window = 1 << 20
+
+// CallOptions returns the dial options of a host: the message limits and the window.
 func CallOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithDefaultCallOptions(
-		grpc.MaxCallRecvMsgSize(MaxMessageBytes),
-		grpc.MaxCallSendMsgSize(MaxMessageBytes),
-	)}
+	return []grpc.DialOption{
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(MaxMessageBytes),
+			grpc.MaxCallSendMsgSize(MaxMessageBytes),
+		),
+	}
+}
+
+// ServerOptions returns the options of a plugin's server: the same limits and window.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
+		grpc.MaxRecvMsgSize(MaxMessageBytes),
+		grpc.MaxSendMsgSize(MaxMessageBytes),
+	}
 }
 
 // client is the host's side of the plugin set.
