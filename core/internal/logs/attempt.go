@@ -24,7 +24,9 @@ type attempt struct {
 	id   string
 	lane *lane
 	dir  string
-	used atomic.Int64 // bytes spooled, against the quota
+	// identity is the cluster that the attempt was placed on: the entry may lead to another one meanwhile.
+	identity string
+	used     atomic.Int64 // bytes spooled, against the quota
 
 	ctx  context.Context // ends when the attempt is let go of
 	stop context.CancelFunc
@@ -38,6 +40,7 @@ type attempt struct {
 	streams  map[streamKey]*stream
 	draining bool // Finish was called: no further pods will come
 	leaving  bool // it is being cancelled: its pods are about to go
+	cut      bool // its cluster was removed: nothing more is read
 	released bool
 	saving   *time.Timer // runs while something is to be written down; nil: nothing is
 }
@@ -51,7 +54,7 @@ type streamKey struct {
 // newAttempt is called with the Keeper's lock held.
 func newAttempt(k *Keeper, a process.Attempt) *attempt {
 	t := &attempt{
-		k: k, id: a.ID, lane: k.lane(a.ClusterID), dir: spoolDir(k.o.SpoolDir, a.ID),
+		k: k, id: a.ID, lane: k.lane(a.ClusterID), dir: spoolDir(k.o.SpoolDir, a.ID), identity: a.ClusterIdentity,
 		m: Manifest{
 			AttemptID: a.ID, VersionID: a.VersionID, ProjectID: a.ProjectID, ClusterID: a.ClusterID, Namespace: a.Namespace,
 		},
@@ -183,8 +186,18 @@ func (t *attempt) startStreams() {
 				t.wg.Go(s.run)
 			}
 			by, superseded := p.superseded(c.Name, c.Restart)
-			s.tell(news{ended: c.Ended || superseded, previous: superseded, dropped: superseded && by > c.Restart+1, hurried: t.draining, leaving: t.leaving})
+			s.tell(news{ended: c.Ended || superseded, previous: superseded, dropped: superseded && by > c.Restart+1, hurried: t.draining, leaving: t.leaving, cut: t.cut})
 		}
+	}
+}
+
+// cutOff lets every stream end where it is.
+func (t *attempt) cutOff() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cut = true
+	if !t.released {
+		t.startStreams()
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 
 var (
 	errStalled = errors.New("the cluster did not answer in time")
-	errQuota   = errors.New("quota reached")
+	// errStranger: what such a cluster does not know may well exist.
+	errStranger = errors.New("another cluster answers under this entry than the one on which the attempt runs")
+	errQuota    = errors.New("quota reached")
 )
 
 // faultError is the kubelet's text in place of output.
@@ -69,6 +71,9 @@ func (s *stream) run() {
 		told := s.told.wait()
 		known, hurried := s.know()
 		switch {
+		case known.cut:
+			s.give(GapRemoved, "the log ends here: the cluster was removed")
+			return
 		case known.dropped:
 			s.give(GapRotated, "the log of this instance is incomplete: the container was restarted again before it was read")
 			return
@@ -230,7 +235,7 @@ func (s *stream) read(ctx context.Context, known news) answer {
 
 	m := &s.t.m // the fields read here never change
 	body, err := s.t.k.o.Source.Logs(ctx, m.ClusterID, m.Namespace, s.key.pod, s.key.container, SourceOptions{
-		Follow: !known.over(), Previous: known.previous, Since: s.spool.pos.since(),
+		Identity: s.t.identity, Follow: !known.over(), Previous: known.previous, Since: s.spool.pos.since(),
 	})
 	if err != nil {
 		return fail(answer{}, err)
@@ -369,6 +374,9 @@ func (s *stream) unguard() {
 }
 
 func (s *stream) patience() time.Duration {
+	if s.known.cut {
+		return 0
+	}
 	if s.known.over() {
 		return s.t.k.o.ReadStall
 	}
@@ -387,7 +395,7 @@ func gone(err error) bool {
 // refused says whether the cluster answered, and that asking again is not likely to help.
 func refused(err error) bool {
 	var fault *faultError
-	if errors.As(err, &fault) {
+	if errors.As(err, &fault) || errors.Is(err, errStranger) {
 		return true
 	}
 	var status apierrors.APIStatus

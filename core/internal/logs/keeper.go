@@ -169,9 +169,19 @@ func (k *Keeper) Ensure(a process.Attempt, pods []*corev1.Pod) {
 // thus block for long and wants a goroutine of its own. It may be called again after any error and after a restart, and
 // returns at once when the archive holds the logs already. Errors: ctx ended, ErrClosed, the spool or the archive failed.
 func (k *Keeper) Finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) error {
+	return k.end(ctx, a, pods, false)
+}
+
+// Abandon is Finish for an attempt whose cluster was removed: nothing more is read, what has been is stored, and a gap says
+// why a log has no end. The streams of its readers end.
+func (k *Keeper) Abandon(ctx context.Context, a process.Attempt) error {
+	return k.end(ctx, a, nil, true)
+}
+
+func (k *Keeper) end(ctx context.Context, a process.Attempt, pods []*corev1.Pod, cut bool) error {
 	_, err := k.o.Archive.Manifest(ctx, a.ID)
 	if errors.Is(err, ErrMissing) {
-		err = k.finish(ctx, a, pods)
+		err = k.finish(ctx, a, pods, cut)
 	}
 	if err != nil {
 		return err
@@ -181,12 +191,15 @@ func (k *Keeper) Finish(ctx context.Context, a process.Attempt, pods []*corev1.P
 	return removeSpool(k.o.SpoolDir, a.ID)
 }
 
-func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) error {
+func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod, cut bool) error {
 	t, err := k.attempt(a)
 	if err != nil {
 		return err
 	}
 	t.ensure(pods, false)
+	if cut {
+		t.cutOff()
+	}
 	if err := t.drain(ctx); err != nil {
 		return fmt.Errorf("read the logs of attempt %s to their end: %w", a.ID, err)
 	}

@@ -68,6 +68,9 @@ type Source interface {
 
 // SourceOptions are the parameters of one read; lines are always asked for with their timestamps.
 type SourceOptions struct {
+	// Identity is the UID of the cluster asked for, as the attempt has it. One with another identity gives no answer that it
+	// has no such pod, but an error. Empty: any cluster will do.
+	Identity string
 	Follow   bool
 	Previous bool      // the container's instance before the present one
 	Since    time.Time // whole seconds; zero: from the start
@@ -169,6 +172,7 @@ const (
 	GapPodGone = "pod-gone"
 	GapRefused = "refused" // the cluster refused to give the log
 	GapTimeout = "timeout" // the cluster did not give the log in time
+	GapRemoved = "removed" // the cluster was removed
 	GapQuota   = "quota"   // the attempt printed more than its quota
 )
 

@@ -48,10 +48,11 @@ type news struct {
 	dropped  bool // so does a still later one: the cluster no longer has this log
 	hurried  bool // the attempt has ended: from now on, patience has a limit
 	leaving  bool // the pod is about to be removed: its log is opened at once
+	cut      bool // its cluster was removed: nothing more is read
 }
 
 // over says whether the log has an end that can be read up to.
-func (n news) over() bool { return n.ended || n.forced }
+func (n news) over() bool { return n.ended || n.forced || n.cut }
 
 // tell passes news on.
 func (s *stream) tell(n news) {
@@ -60,7 +61,7 @@ func (s *stream) tell(n news) {
 	was := s.known
 	n.ended, n.forced = n.ended || was.ended, n.forced || was.forced
 	n.previous, n.dropped, n.hurried = n.previous || was.previous, n.dropped || was.dropped, n.hurried || was.hurried
-	n.leaving = n.leaving || was.leaving
+	n.leaving, n.cut = n.leaving || was.leaving, n.cut || was.cut
 	if n == was {
 		return
 	}
@@ -69,7 +70,7 @@ func (s *stream) tell(n news) {
 	}
 	s.known = n
 	if s.dog != nil && n.over() {
-		s.dog.Reset(s.t.k.o.ReadStall)
+		s.dog.Reset(s.patience())
 	}
 	s.told.wake()
 }
