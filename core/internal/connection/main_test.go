@@ -219,7 +219,7 @@ func newTester(t testing.TB, c connector, change ...func(*Options)) *Tester {
 	return New(o)
 }
 
-func brief(o *Options) { o.Phase, o.Total = 500*time.Millisecond, 20*time.Second }
+func brief(o *Options) { o.Phase, o.Total = 3*time.Second, 30*time.Second }
 
 func test(t testing.TB, kubeconfig []byte, change ...func(*Options)) cluster.Report {
 	t.Helper()

@@ -64,8 +64,8 @@ func TestMatrix(t *testing.T) {
 		"metadata address":     {config("https://169.254.169.254", nil, token("t")), kube.Denied, "connect", 0, "169.254.169.254", "kube.allow_cidrs"},
 		"nothing listens":      {config("https://"+refusing, nil, token("t")), kube.Refused, "connect", 0, "Nothing listens at " + refusing, "the machine that Nagelfluh runs on"},
 		"no answer":            {at(deaf(t)), kube.Timeout, "connect", 0, "No connection to", "firewall"},
-		"mute":                 {at(listen(t, nil, nil)), kube.Timeout, "tls", 0, "did not finish TLS within 500ms", "firewall"},
-		"mute after TLS":       {at(listen(t, &good, nil)), kube.Timeout, "http", 0, "gave no HTTP answer within 500ms", "firewall"},
+		"mute":                 {at(listen(t, nil, nil)), kube.Timeout, "tls", 0, "did not finish TLS within 3s", "firewall"},
+		"mute after TLS":       {at(listen(t, &good, nil)), kube.Timeout, "http", 0, "gave no HTTP answer within 3s", "firewall"},
 		"headers without body": {at(listen(t, &good, answerHalf)), kube.Timeout, "http", 0, "the headers of an answer and not the rest", "firewall"},
 		"hangs up":             {at(listen(t, nil, func(c net.Conn) { _ = c.Close() })), kube.Broken, "tls", 0, "ended before an answer came", "load balancer"},
 		"plain HTTP":           {config(strings.Replace(plain.URL, "http:", "https:", 1), nil, token("t")), kube.TLS, "tls", 0, "plain HTTP", "another port"},
@@ -93,6 +93,7 @@ func TestMatrix(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			limits := brief
 			if c.class != kube.Timeout {
 				limits = func(*Options) {}
@@ -134,7 +135,7 @@ func TestProvider(t *testing.T) {
 		"hangs": {func(ctx context.Context, _ cluster.Cluster) (kube.Connection, error) {
 			<-ctx.Done()
 			return kube.Connection{}, ctx.Err()
-		}, string(kube.Timeout), "provider", "within 500ms"},
+		}, string(kube.Timeout), "provider", "within 3s"},
 		"refuses the config": {func(context.Context, cluster.Cluster) (kube.Connection, error) { return kube.Connection{}, refuses },
 			cluster.ClassConfig, "provider", "is empty"},
 		"gives nothing": {gives(nil), string(kube.Provider), "policy", "no kubeconfig"},
@@ -143,6 +144,7 @@ func TestProvider(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			tester := newTester(t, c.connect, brief)
 			r := show(t, tester.Test(t.Context(), cluster.Cluster{}))
 			if r.OK || r.Class != c.class || last(r) != c.phase || !strings.Contains(r.Message, c.says) || r.Remedy == "" {
@@ -171,7 +173,7 @@ func TestContextsToChooseFrom(t *testing.T) {
 // The limit of the whole test names the phase that it fell in.
 func TestWholeLimit(t *testing.T) {
 	l := listen(t, nil, nil)
-	r := test(t, config("https://"+l.Addr().String(), nil, token("t")), func(o *Options) { o.Phase, o.Total = time.Minute, 300*time.Millisecond })
+	r := test(t, config("https://"+l.Addr().String(), nil, token("t")), func(o *Options) { o.Phase, o.Total = time.Minute, 2*time.Second })
 	if r.Class != string(kube.Timeout) || last(r) != "tls" || !strings.Contains(r.Message, "the limit of the whole test") {
 		t.Errorf("%+v", r)
 	}
