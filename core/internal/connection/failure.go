@@ -105,6 +105,9 @@ func (r *run) lateText(late *tooLong) (message, remedy string) {
 		message, remedy = fmt.Sprintf("The name server gave no answer for %s %s", r.host(), within), "Look at the name servers of the machine that Nagelfluh runs on."
 	case "connect":
 		message = fmt.Sprintf("No connection to %s %s: nothing answers there", r.place(), within)
+		if r.trial.Backend && r.seen.address() == "" {
+			message, remedy = "The server's own environment gave no credentials "+within, "Look at the program that its kubeconfig runs for them (exec)."
+		}
 	case "tls":
 		message = fmt.Sprintf("%s took the connection and did not finish TLS %s", r.place(), within)
 	case "http":

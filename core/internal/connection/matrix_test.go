@@ -7,9 +7,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
@@ -192,5 +198,31 @@ func TestBackend(t *testing.T) {
 	}
 	if r := tester.Check(t.Context(), cluster.Cluster{}); !r.OK || len(r.Phases) != 2 || r.Version != "" {
 		t.Errorf("check: %+v", r)
+	}
+}
+
+// A program that the backend's kubeconfig runs for credentials may hang; the test does not.
+func TestBackendProgramHangs(t *testing.T) {
+	a := newAPI(t)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { // lets the program end, and with it the request
+		if err := os.WriteFile(pipe, []byte("go\n"), 0); err != nil {
+			t.Error(err)
+		}
+	})
+	clients := kube.NewRegistry(kube.Options{DefaultNamespace: "team-a", Backend: func() (*rest.Config, error) {
+		return &rest.Config{Host: a.URL, TLSClientConfig: rest.TLSClientConfig{CAData: a.ca()}, ExecProvider: &clientcmdapi.ExecConfig{
+			Command: "sh", Args: []string{"-c", "read line < " + pipe}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}}, nil
+	}})
+	t.Cleanup(clients.Close)
+	tester := New(Options{Clients: clients, Phase: time.Second, Total: 10 * time.Second, Connector: connector(func(context.Context, cluster.Cluster) (kube.Connection, error) {
+		return kube.Connection{Backend: true}, nil
+	})})
+	if r := show(t, tester.Test(t.Context(), cluster.Cluster{})); r.Class != string(kube.Timeout) || !strings.Contains(r.Message, "gave no credentials within 1s") {
+		t.Errorf("%+v", r)
 	}
 }
