@@ -59,6 +59,27 @@ func (e AskedHook) Valid() bool {
 	}
 }
 
+// Defines values for ConditionStatus.
+const (
+	ConditionStatusFalse   ConditionStatus = "false"
+	ConditionStatusTrue    ConditionStatus = "true"
+	ConditionStatusUnknown ConditionStatus = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the ConditionStatus enum.
+func (e ConditionStatus) Valid() bool {
+	switch e {
+	case ConditionStatusFalse:
+		return true
+	case ConditionStatusTrue:
+		return true
+	case ConditionStatusUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecisionOutcome.
 const (
 	DecisionOutcomeFailed DecisionOutcome = "failed"
@@ -140,6 +161,60 @@ func (e State) Valid() bool {
 	case StateSucceeded:
 		return true
 	case StateUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConnectionTest.
+const (
+	ConnectionTestRun  ConnectionTest = "run"
+	ConnectionTestSkip ConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionTest enum.
+func (e ConnectionTest) Valid() bool {
+	switch e {
+	case ConnectionTestRun:
+		return true
+	case ConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateClusterParamsConnectionTest.
+const (
+	CreateClusterParamsConnectionTestRun  CreateClusterParamsConnectionTest = "run"
+	CreateClusterParamsConnectionTestSkip CreateClusterParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the CreateClusterParamsConnectionTest enum.
+func (e CreateClusterParamsConnectionTest) Valid() bool {
+	switch e {
+	case CreateClusterParamsConnectionTestRun:
+		return true
+	case CreateClusterParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdateClusterParamsConnectionTest.
+const (
+	UpdateClusterParamsConnectionTestRun  UpdateClusterParamsConnectionTest = "run"
+	UpdateClusterParamsConnectionTestSkip UpdateClusterParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the UpdateClusterParamsConnectionTest enum.
+func (e UpdateClusterParamsConnectionTest) Valid() bool {
+	switch e {
+	case UpdateClusterParamsConnectionTestRun:
+		return true
+	case UpdateClusterParamsConnectionTestSkip:
 		return true
 	default:
 		return false
@@ -409,6 +484,9 @@ type Cluster struct {
 	// Labels Labels, which selector plugins see. Absent when there are none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
+	// LastTest What one connection test found. Absent when none was made.
+	LastTest ConnectionReport `json:"last_test,omitempty,omitzero"`
+
 	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent when there is no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
@@ -442,7 +520,7 @@ type Cluster struct {
 	// UpdatedAt When an admin last changed it.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// Warnings What the provider plugin remarked on the config just sent. Absent when nothing.
+	// Warnings What the provider plugin and the connection test remarked on what was just sent. Absent when nothing.
 	Warnings []string `json:"warnings,omitempty,omitzero"`
 }
 
@@ -454,10 +532,10 @@ type ClusterCreate struct {
 	// Labels Labels, which selector plugins see. Absent, none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
-	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent or 0, no limit.
+	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent or null, no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
-	// Name Unique; any text without control characters, not blank at its ends.
+	// Name Unique; any text without control characters. Blanks at its ends are cut off.
 	Name ClusterName `json:"name"`
 
 	// Namespace Kubernetes namespace of the Jobs. Absent or empty, the server's default namespace.
@@ -476,13 +554,19 @@ type ClusterCreate struct {
 	Type string `json:"type"`
 }
 
+// ClusterHistory defines model for ClusterHistory.
+type ClusterHistory struct {
+	// Items The newest first; the last 200 are kept.
+	Items []HealthChange `json:"items"`
+}
+
 // ClusterList defines model for ClusterList.
 type ClusterList struct {
 	// Items By sort order, then by name.
 	Items []Cluster `json:"items"`
 }
 
-// ClusterName Unique; any text without control characters, not blank at its ends.
+// ClusterName Unique; any text without control characters. Blanks at its ends are cut off.
 type ClusterName = string
 
 // ClusterPatch defines model for ClusterPatch.
@@ -493,8 +577,8 @@ type ClusterPatch struct {
 	// Labels All its labels; those that are not sent go.
 	Labels *map[string]string `json:"labels,omitempty"`
 
-	// MaxRuntimeSeconds Most seconds of running time of a Job there; 0, no limit.
-	MaxRuntimeSeconds *int64 `json:"max_runtime_seconds,omitempty"`
+	// MaxRuntimeSeconds Most seconds of running time of a Job there; null, no limit.
+	MaxRuntimeSeconds json.RawMessage `json:"max_runtime_seconds,omitempty,omitzero"`
 
 	// Name Its new name.
 	Name *string `json:"name,omitempty"`
@@ -512,6 +596,36 @@ type ClusterPatch struct {
 	SortOrder *int32 `json:"sort_order,omitempty"`
 
 	// Type Its new cluster type; needs a `provider_config` unless it is the same.
+	Type *string `json:"type,omitempty"`
+}
+
+// ClusterRemoval defines model for ClusterRemoval.
+type ClusterRemoval struct {
+	// Attempts The attempts that lived there, the oldest first.
+	Attempts []RemovedAttempt `json:"attempts"`
+
+	// ClusterID Id of the removed cluster.
+	ClusterID string `json:"cluster_id"`
+
+	// ClusterName Its name.
+	ClusterName string `json:"cluster_name"`
+
+	// Reached False: the cluster did not answer, and what runs there may go on.
+	Reached bool `json:"reached"`
+}
+
+// ClusterTestRequest defines model for ClusterTestRequest.
+type ClusterTestRequest struct {
+	// Namespace Another namespace. Absent, the stored one.
+	Namespace *string `json:"namespace,omitempty"`
+
+	// ProviderConfig Another config. Absent, the stored one.
+	ProviderConfig json.RawMessage `json:"provider_config,omitempty,omitzero"`
+
+	// QueueName Another Kueue LocalQueue. Absent, the stored one.
+	QueueName *string `json:"queue_name,omitempty"`
+
+	// Type Another cluster type; needs a `provider_config` unless it is the same. Absent, the stored one.
 	Type *string `json:"type,omitempty"`
 }
 
@@ -551,6 +665,181 @@ type ClusterTypeList struct {
 	Items []ClusterType `json:"items"`
 }
 
+// Condition One thing that is true of a cluster, false or not known. True is always the good answer.
+type Condition struct {
+	// Message A sentence. Absent when there is nothing to say.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Reason A word for programs, such as `timeout`. A true condition has one when there is something to be said, such as `expiring`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Since Since when it has this status.
+	Since time.Time `json:"since"`
+
+	// Status What is known of it.
+	Status ConditionStatus `json:"status"`
+
+	// Type `Reachable`, `SameCluster`, `Authenticated`, `Permitted`, `NamespaceReady`, `Serving`, `ProviderServed`, `CredentialsValid`, `ClockInStep` or
+	// `CapacityKnown`. There may be more one day.
+	Type string `json:"type"`
+}
+
+// ConditionStatus What is known of it.
+type ConditionStatus string
+
+// ConnectionKueue Whether Kueue is there. Absent when it was not looked at.
+type ConnectionKueue struct {
+	// Installed Whether the cluster has Kueue.
+	Installed bool `json:"installed"`
+
+	// Message What is missing, such as the queue that is named. Absent when nothing is.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Queues LocalQueues of the namespace. Absent when there are none.
+	Queues []ConnectionQueue `json:"queues,omitempty,omitzero"`
+}
+
+// ConnectionPermission defines model for ConnectionPermission.
+type ConnectionPermission struct {
+	// Allowed `yes`, `no`, or `unknown` when the account may not ask.
+	Allowed string `json:"allowed"`
+
+	// Group API group. Absent for the core group.
+	Group string `json:"group,omitempty,omitzero"`
+
+	// Lost What does not work without it.
+	Lost string `json:"lost"`
+
+	// Namespace Absent for the whole cluster.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Required False: jobs run without it.
+	Required bool `json:"required"`
+
+	// Resource Such as `jobs` or `pods/log`.
+	Resource string `json:"resource"`
+
+	// Verb Such as `create`.
+	Verb string `json:"verb"`
+}
+
+// ConnectionPhase defines model for ConnectionPhase.
+type ConnectionPhase struct {
+	// Message What was seen, or why it failed. Absent when there is nothing to say.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Name `provider`, `policy`, `resolve`, `connect`, `tls`, `http`, `credentials` or `permissions`.
+	Name string `json:"name"`
+
+	// Ok Whether it went well.
+	Ok bool `json:"ok"`
+
+	// TookMs How long it took in milliseconds.
+	TookMs float64 `json:"took_ms"`
+}
+
+// ConnectionQueue defines model for ConnectionQueue.
+type ConnectionQueue struct {
+	// Active Whether it admits.
+	Active bool `json:"active"`
+
+	// ClusterQueue Name of its ClusterQueue.
+	ClusterQueue string `json:"cluster_queue"`
+
+	// Message What Kueue says of it. Absent when nothing.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Name Name of the LocalQueue.
+	Name string `json:"name"`
+}
+
+// ConnectionReport What one connection test found. Absent when none was made.
+type ConnectionReport struct {
+	// Capacity What the schedulable nodes hold. Absent when not known, which is not zero.
+	Capacity Capacity `json:"capacity,omitempty,omitzero"`
+
+	// Class What went wrong, such as `dns`, `refused`, `timeout`, `tls`, `not-kubernetes`, `credentials`, `permissions`, `policy` or `config`. Absent when ok.
+	Class string `json:"class,omitempty,omitzero"`
+
+	// Contexts The contexts to choose from, when the kubeconfig has several and none is current. Absent otherwise.
+	Contexts []string `json:"contexts,omitempty,omitzero"`
+
+	// ExpiresAt When the credentials end. Absent when that is not known.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+
+	// Fields The fields of the provider config or of the kubeconfig in it that are refused. Absent when none.
+	Fields []FieldError `json:"fields,omitempty,omitzero"`
+
+	// HTTPStatus Status of the answer that decided. Absent when none came.
+	HTTPStatus int `json:"http_status,omitempty,omitzero"`
+
+	// Identity UID that tells clusters apart. Absent when not known.
+	Identity string `json:"identity,omitempty,omitzero"`
+
+	// Kueue Whether Kueue is there. Absent when it was not looked at.
+	Kueue ConnectionKueue `json:"kueue,omitempty,omitzero"`
+
+	// LatencyMs Of one small request on an open connection, in milliseconds. Absent when none was answered.
+	LatencyMs *float64 `json:"latency_ms,omitempty"`
+
+	// Message The outcome in one sentence.
+	Message string `json:"message"`
+
+	// Namespace Namespace of the Jobs. Absent when it is not known.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Ok True: the cluster was reached, it knows the account, and it gives every permission that Jobs need.
+	Ok bool `json:"ok"`
+
+	// Permissions The table of permissions as the cluster answers it. Absent when it was not asked.
+	Permissions []ConnectionPermission `json:"permissions,omitempty,omitzero"`
+
+	// Phases The steps of the test in their order; those after a failed one are left out.
+	Phases []ConnectionPhase `json:"phases"`
+
+	// Remedy What to do about it. Absent when ok.
+	Remedy string `json:"remedy,omitempty,omitzero"`
+
+	// SameAs Names of other active clusters that are this one. Absent when none is known.
+	SameAs []string `json:"same_as,omitempty,omitzero"`
+
+	// Server URL of the API server. Absent when it is not known.
+	Server string `json:"server,omitempty,omitzero"`
+
+	// SkewSeconds The cluster's clock minus the server's, in seconds. Absent when not known.
+	SkewSeconds *float64 `json:"skew_seconds,omitempty"`
+
+	// TestedAt When the test began.
+	TestedAt time.Time `json:"tested_at"`
+
+	// TookMs How long it took in milliseconds.
+	TookMs float64 `json:"took_ms"`
+
+	// User The account as the cluster knows it. Absent when not known.
+	User string `json:"user,omitempty,omitzero"`
+
+	// Version Kubernetes version such as v1.37.2. Absent when not known.
+	Version string `json:"version,omitempty,omitzero"`
+
+	// Warnings What works and may not for long. Absent when nothing.
+	Warnings []string `json:"warnings,omitempty,omitzero"`
+}
+
+// ConnectionTestRequest defines model for ConnectionTestRequest.
+type ConnectionTestRequest struct {
+	// Namespace Kubernetes namespace of the Jobs. Absent or empty, the server's default namespace.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// ProviderConfig What the provider needs to connect. Absent, `{}`.
+	ProviderConfig json.RawMessage `json:"provider_config,omitempty,omitzero"`
+
+	// QueueName Kueue LocalQueue of the Jobs. Absent, none.
+	QueueName string `json:"queue_name,omitempty,omitzero"`
+
+	// Type A cluster type that a provider plugin serves, see `/cluster-types`.
+	Type string `json:"type"`
+}
+
 // Cordon Nothing new is placed there. Absent when it is not cordoned.
 type Cordon struct {
 	// At Since when.
@@ -561,6 +850,12 @@ type Cordon struct {
 
 	// Reason Why; may be empty.
 	Reason string `json:"reason"`
+}
+
+// CordonSet defines model for CordonSet.
+type CordonSet struct {
+	// Reason Why, for the others. Absent, none.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // Decision The record of one placement.
@@ -690,6 +985,24 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
+// HealthChange A change of a cluster's health, or of the reason for it.
+type HealthChange struct {
+	// At When it was stored.
+	At time.Time `json:"at"`
+
+	// From The health before.
+	From string `json:"from"`
+
+	// Message A sentence. Absent when ready.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Reason Why it is so since. Absent when ready.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// To The health after; the same when only the reason changed.
+	To string `json:"to"`
+}
+
 // LogEnd Data of the `end` event.
 type LogEnd struct {
 	// Code A stable word for the reason. Absent when there is none.
@@ -759,6 +1072,9 @@ type Observed struct {
 
 	// CheckedAt When it was last looked at. Absent when not contacted yet.
 	CheckedAt time.Time `json:"checked_at,omitempty,omitzero"`
+
+	// Conditions What the health follows from, the gravest first. Those that were never looked at are absent.
+	Conditions []Condition `json:"conditions,omitempty,omitzero"`
 
 	// Health `unknown` (not contacted yet), `ready`, `degraded`, `suspect` or `lost`. Suspect and lost take no placements.
 	Health string `json:"health"`
@@ -974,6 +1290,35 @@ type ProjectPatch struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// RemovedAttempt defines model for RemovedAttempt.
+type RemovedAttempt struct {
+	// AttemptID Id of the attempt.
+	AttemptID string `json:"attempt_id"`
+
+	// JobName Name of its Job.
+	JobName string `json:"job_name,omitempty,omitzero"`
+
+	// MayStillRun True: its Job could not be deleted, or a create request may still take effect. Look for it by its name.
+	MayStillRun bool `json:"may_still_run"`
+
+	// Namespace Namespace of its Job.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Reason A sentence.
+	Reason string `json:"reason"`
+
+	// State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	State State `json:"state"`
+
+	// VersionID Id of its version.
+	VersionID string `json:"version_id"`
+
+	// Was Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	Was State `json:"was"`
+}
+
 // ResourceCapacity Millicores for `cpu`, bytes for `memory` and `ephemeral-storage`, counts for all others. Free figures are negative on an overcommitted cluster.
 type ResourceCapacity struct {
 	// Free Free on all nodes together.
@@ -1153,6 +1498,12 @@ type VersionList struct {
 // After defines model for After.
 type After = int64
 
+// ConfirmIdentity defines model for ConfirmIdentity.
+type ConfirmIdentity = bool
+
+// ConnectionTest defines model for ConnectionTest.
+type ConnectionTest string
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
@@ -1174,17 +1525,41 @@ type ProjectRef = string
 // VersionRef defines model for VersionRef.
 type VersionRef = string
 
+// CreateClusterParams defines parameters for CreateCluster.
+type CreateClusterParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *CreateClusterParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// ConfirmIdentity True: yes, the connection leads to another cluster than before, or to the cluster of another row.
+	ConfirmIdentity *ConfirmIdentity `form:"confirm_identity,omitempty" json:"confirm_identity,omitempty"`
+}
+
+// CreateClusterParamsConnectionTest defines parameters for CreateCluster.
+type CreateClusterParamsConnectionTest string
+
 // DeleteClusterParams defines parameters for DeleteCluster.
 type DeleteClusterParams struct {
+	// Force True: end the live attempts instead of refusing.
+	Force *bool `form:"force,omitempty" json:"force,omitempty"`
+
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateClusterParams defines parameters for UpdateCluster.
 type UpdateClusterParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *UpdateClusterParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// ConfirmIdentity True: yes, the connection leads to another cluster than before, or to the cluster of another row.
+	ConfirmIdentity *ConfirmIdentity `form:"confirm_identity,omitempty" json:"confirm_identity,omitempty"`
+
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
+
+// UpdateClusterParamsConnectionTest defines parameters for UpdateCluster.
+type UpdateClusterParamsConnectionTest string
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
@@ -1270,8 +1645,17 @@ type CreateAPIKeyJSONRequestBody = APIKeyCreate
 // CreateClusterJSONRequestBody defines body for CreateCluster for application/json ContentType.
 type CreateClusterJSONRequestBody = ClusterCreate
 
+// TestConnectionJSONRequestBody defines body for TestConnection for application/json ContentType.
+type TestConnectionJSONRequestBody = ConnectionTestRequest
+
 // UpdateClusterJSONRequestBody defines body for UpdateCluster for application/json ContentType.
 type UpdateClusterJSONRequestBody = ClusterPatch
+
+// CordonClusterJSONRequestBody defines body for CordonCluster for application/json ContentType.
+type CordonClusterJSONRequestBody = CordonSet
+
+// TestClusterConnectionJSONRequestBody defines body for TestClusterConnection for application/json ContentType.
+type TestClusterConnectionJSONRequestBody = ClusterTestRequest
 
 // CreateProjectJSONRequestBody defines body for CreateProject for application/json ContentType.
 type CreateProjectJSONRequestBody = ProjectCreate
@@ -1415,25 +1799,54 @@ type ClientInterface interface {
 	// The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 	// normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 	//
+	// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+	// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /clusters (the `CreateCluster` operationId).
-	CreateClusterWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateClusterWithBody(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateCluster Add a cluster (admins)
 	//
 	// The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 	// normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 	//
+	// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+	// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /clusters (the `CreateCluster` operationId).
-	CreateCluster(ctx context.Context, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestConnectionWithBody Test a connection that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	// Nothing is stored and nothing is changed at the cluster.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+	TestConnectionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestConnection Test a connection that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	// Nothing is stored and nothing is changed at the cluster.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+	TestConnection(ctx context.Context, body TestConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteCluster Remove a cluster (admins)
 	//
-	// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts.
-	// History keeps its name.
+	// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts by state.
+	// What ran there stays readable with its logs; a new cluster of the same name has nothing to do with it.
+	//
+	// With `force` the live attempts are ended first. Their Jobs are deleted as far as the cluster answers within seconds; the answer says for each
+	// attempt what became of it, and which may still run.
 	//
 	// Corresponds with DELETE /clusters/{cluster} (the `DeleteCluster` operationId).
 	DeleteCluster(ctx context.Context, cluster string, params *DeleteClusterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1449,6 +1862,11 @@ type ClientInterface interface {
 	// one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 	// made only when the cluster is still the one that was read (412, code `stale`).
 	//
+	// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+	// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+	// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+	// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
@@ -1460,10 +1878,63 @@ type ClientInterface interface {
 	// one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 	// made only when the cluster is still the one that was read (412, code `stale`).
 	//
+	// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+	// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+	// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+	// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
 	UpdateCluster(ctx context.Context, cluster string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UncordonCluster Place on a cluster again (admins)
+	//
+	// Corresponds with DELETE /clusters/{cluster}/cordon (the `UncordonCluster` operationId).
+	UncordonCluster(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CordonClusterWithBody Place nothing new on a cluster (admins)
+	//
+	// What lives there goes on. Cordoning again only changes the reason.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+	CordonClusterWithBody(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CordonCluster Place nothing new on a cluster (admins)
+	//
+	// What lives there goes on. Cordoning again only changes the reason.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+	CordonCluster(ctx context.Context, cluster string, body CordonClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetClusterHistory How the health of a cluster went (admins)
+	//
+	// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
+	GetClusterHistory(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestClusterConnectionWithBody Test the connection of a cluster (admins)
+	//
+	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+	// place of the stored ones for this test alone.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+	TestClusterConnectionWithBody(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestClusterConnection Test the connection of a cluster (admins)
+	//
+	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+	// place of the stored ones for this test alone.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+	TestClusterConnection(ctx context.Context, cluster string, body TestClusterConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// StreamEvents What happens
 	//
@@ -1804,11 +2275,14 @@ func (c *Client) ListClusters(ctx context.Context, reqEditors ...RequestEditorFn
 // The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 // normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 //
+// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /clusters (the `CreateCluster` operationId).
-func (c *Client) CreateClusterWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateClusterRequestWithBody(c.Server, contentType, body)
+func (c *Client) CreateClusterWithBody(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClusterRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1824,11 +2298,54 @@ func (c *Client) CreateClusterWithBody(ctx context.Context, contentType string, 
 // The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 // normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 //
+// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /clusters (the `CreateCluster` operationId).
-func (c *Client) CreateCluster(ctx context.Context, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateClusterRequest(c.Server, body)
+func (c *Client) CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClusterRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestConnectionWithBody Test a connection that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+// Nothing is stored and nothing is changed at the cluster.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+func (c *Client) TestConnectionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestConnectionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestConnection Test a connection that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+// Nothing is stored and nothing is changed at the cluster.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+func (c *Client) TestConnection(ctx context.Context, body TestConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestConnectionRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1841,8 +2358,11 @@ func (c *Client) CreateCluster(ctx context.Context, body CreateClusterJSONReques
 
 // DeleteCluster Remove a cluster (admins)
 //
-// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts.
-// History keeps its name.
+// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts by state.
+// What ran there stays readable with its logs; a new cluster of the same name has nothing to do with it.
+//
+// With `force` the live attempts are ended first. Their Jobs are deleted as far as the cluster answers within seconds; the answer says for each
+// attempt what became of it, and which may still run.
 //
 // Corresponds with DELETE /clusters/{cluster} (the `DeleteCluster` operationId).
 func (c *Client) DeleteCluster(ctx context.Context, cluster string, params *DeleteClusterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1878,6 +2398,11 @@ func (c *Client) GetCluster(ctx context.Context, cluster string, reqEditors ...R
 // one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 // made only when the cluster is still the one that was read (412, code `stale`).
 //
+// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
@@ -1899,11 +2424,124 @@ func (c *Client) UpdateClusterWithBody(ctx context.Context, cluster string, para
 // one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 // made only when the cluster is still the one that was read (412, code `stale`).
 //
+// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
 func (c *Client) UpdateCluster(ctx context.Context, cluster string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateClusterRequest(c.Server, cluster, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UncordonCluster Place on a cluster again (admins)
+//
+// Corresponds with DELETE /clusters/{cluster}/cordon (the `UncordonCluster` operationId).
+func (c *Client) UncordonCluster(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUncordonClusterRequest(c.Server, cluster)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CordonClusterWithBody Place nothing new on a cluster (admins)
+//
+// What lives there goes on. Cordoning again only changes the reason.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+func (c *Client) CordonClusterWithBody(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCordonClusterRequestWithBody(c.Server, cluster, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CordonCluster Place nothing new on a cluster (admins)
+//
+// What lives there goes on. Cordoning again only changes the reason.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+func (c *Client) CordonCluster(ctx context.Context, cluster string, body CordonClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCordonClusterRequest(c.Server, cluster, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetClusterHistory How the health of a cluster went (admins)
+//
+// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
+func (c *Client) GetClusterHistory(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClusterHistoryRequest(c.Server, cluster)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestClusterConnectionWithBody Test the connection of a cluster (admins)
+//
+// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+// place of the stored ones for this test alone.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+func (c *Client) TestClusterConnectionWithBody(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestClusterConnectionRequestWithBody(c.Server, cluster, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestClusterConnection Test the connection of a cluster (admins)
+//
+// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+// place of the stored ones for this test alone.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+func (c *Client) TestClusterConnection(ctx context.Context, cluster string, body TestClusterConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestClusterConnectionRequest(c.Server, cluster, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2601,18 +3239,18 @@ func NewListClustersRequest(server string) (*http.Request, error) {
 }
 
 // NewCreateClusterRequest calls the generic CreateCluster builder with application/json body
-func NewCreateClusterRequest(server string, body CreateClusterJSONRequestBody) (*http.Request, error) {
+func NewCreateClusterRequest(server string, params *CreateClusterParams, body CreateClusterJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateClusterRequestWithBody(server, "application/json", bodyReader)
+	return NewCreateClusterRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewCreateClusterRequestWithBody constructs an http.Request for the CreateCluster method, with any body, and a specified content type
-func NewCreateClusterRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateClusterRequestWithBody(server string, params *CreateClusterParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -2621,6 +3259,85 @@ func NewCreateClusterRequestWithBody(server string, contentType string, body io.
 	}
 
 	operationPath := fmt.Sprintf("/clusters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.ConnectionTest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "connection_test", *params.ConnectionTest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ConfirmIdentity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "confirm_identity", *params.ConfirmIdentity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewTestConnectionRequest calls the generic TestConnection builder with application/json body
+func NewTestConnectionRequest(server string, body TestConnectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTestConnectionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewTestConnectionRequestWithBody constructs an http.Request for the TestConnection method, with any body, and a specified content type
+func NewTestConnectionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/test-connection")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -2664,6 +3381,33 @@ func NewDeleteClusterRequest(server string, cluster string, params *DeleteCluste
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Force != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", *params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -2760,6 +3504,45 @@ func NewUpdateClusterRequestWithBody(server string, cluster string, params *Upda
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.ConnectionTest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "connection_test", *params.ConnectionTest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ConfirmIdentity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "confirm_identity", *params.ConfirmIdentity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -2781,6 +3564,168 @@ func NewUpdateClusterRequestWithBody(server string, cluster string, params *Upda
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewUncordonClusterRequest constructs an http.Request for the UncordonCluster method
+func NewUncordonClusterRequest(server string, cluster string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/%s/cordon", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCordonClusterRequest calls the generic CordonCluster builder with application/json body
+func NewCordonClusterRequest(server string, cluster string, body CordonClusterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCordonClusterRequestWithBody(server, cluster, "application/json", bodyReader)
+}
+
+// NewCordonClusterRequestWithBody constructs an http.Request for the CordonCluster method, with any body, and a specified content type
+func NewCordonClusterRequestWithBody(server string, cluster string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/%s/cordon", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetClusterHistoryRequest constructs an http.Request for the GetClusterHistory method
+func NewGetClusterHistoryRequest(server string, cluster string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/%s/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewTestClusterConnectionRequest calls the generic TestClusterConnection builder with application/json body
+func NewTestClusterConnectionRequest(server string, cluster string, body TestClusterConnectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTestClusterConnectionRequestWithBody(server, cluster, "application/json", bodyReader)
+}
+
+// NewTestClusterConnectionRequestWithBody constructs an http.Request for the TestClusterConnection method, with any body, and a specified content type
+func NewTestClusterConnectionRequestWithBody(server string, cluster string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/%s/test-connection", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -4003,25 +4948,54 @@ type ClientWithResponsesInterface interface {
 	// The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 	// normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 	//
+	// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+	// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /clusters (the `CreateCluster` operationId).
-	CreateClusterWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error)
+	CreateClusterWithBodyWithResponse(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error)
 
 	// CreateClusterWithResponse Add a cluster (admins)
 	//
 	// The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 	// normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 	//
+	// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+	// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /clusters (the `CreateCluster` operationId).
-	CreateClusterWithResponse(ctx context.Context, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error)
+	CreateClusterWithResponse(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error)
+
+	// TestConnectionWithBodyWithResponse Test a connection that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	// Nothing is stored and nothing is changed at the cluster.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+	TestConnectionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestConnectionResponse, error)
+
+	// TestConnectionWithResponse Test a connection that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	// Nothing is stored and nothing is changed at the cluster.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+	TestConnectionWithResponse(ctx context.Context, body TestConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*TestConnectionResponse, error)
 
 	// DeleteClusterWithResponse Remove a cluster (admins)
 	//
-	// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts.
-	// History keeps its name.
+	// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts by state.
+	// What ran there stays readable with its logs; a new cluster of the same name has nothing to do with it.
+	//
+	// With `force` the live attempts are ended first. Their Jobs are deleted as far as the cluster answers within seconds; the answer says for each
+	// attempt what became of it, and which may still run.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4041,6 +5015,11 @@ type ClientWithResponsesInterface interface {
 	// one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 	// made only when the cluster is still the one that was read (412, code `stale`).
 	//
+	// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+	// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+	// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+	// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
@@ -4052,10 +5031,67 @@ type ClientWithResponsesInterface interface {
 	// one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 	// made only when the cluster is still the one that was read (412, code `stale`).
 	//
+	// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+	// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+	// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+	// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
 	UpdateClusterWithResponse(ctx context.Context, cluster string, params *UpdateClusterParams, body UpdateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClusterResponse, error)
+
+	// UncordonClusterWithResponse Place on a cluster again (admins)
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /clusters/{cluster}/cordon (the `UncordonCluster` operationId).
+	UncordonClusterWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*UncordonClusterResponse, error)
+
+	// CordonClusterWithBodyWithResponse Place nothing new on a cluster (admins)
+	//
+	// What lives there goes on. Cordoning again only changes the reason.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+	CordonClusterWithBodyWithResponse(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CordonClusterResponse, error)
+
+	// CordonClusterWithResponse Place nothing new on a cluster (admins)
+	//
+	// What lives there goes on. Cordoning again only changes the reason.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+	CordonClusterWithResponse(ctx context.Context, cluster string, body CordonClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CordonClusterResponse, error)
+
+	// GetClusterHistoryWithResponse How the health of a cluster went (admins)
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
+	GetClusterHistoryWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetClusterHistoryResponse, error)
+
+	// TestClusterConnectionWithBodyWithResponse Test the connection of a cluster (admins)
+	//
+	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+	// place of the stored ones for this test alone.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+	TestClusterConnectionWithBodyWithResponse(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestClusterConnectionResponse, error)
+
+	// TestClusterConnectionWithResponse Test the connection of a cluster (admins)
+	//
+	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+	// place of the stored ones for this test alone.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+	TestClusterConnectionWithResponse(ctx context.Context, cluster string, body TestClusterConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*TestClusterConnectionResponse, error)
 
 	// StreamEventsWithResponse What happens
 	//
@@ -4609,11 +5645,66 @@ func (r CreateClusterResponse) ContentType() string {
 	return ""
 }
 
+type TestConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConnectionReport
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TestConnectionResponse) GetJSON200() *ConnectionReport {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TestConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TestConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TestConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TestConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TestConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteClusterResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClusterRemoval
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteClusterResponse) GetJSON200() *ClusterRemoval {
+	return r.JSON200
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -4754,6 +5845,212 @@ func (r UpdateClusterResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateClusterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UncordonClusterResponse200Headers the declared response headers of an HTTP 200 response for UncordonCluster
+type UncordonClusterResponse200Headers struct {
+	ETag string
+}
+
+type UncordonClusterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Cluster
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UncordonClusterResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UncordonClusterResponse) GetJSON200() *Cluster {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UncordonClusterResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UncordonClusterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UncordonClusterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UncordonClusterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UncordonClusterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CordonClusterResponse200Headers the declared response headers of an HTTP 200 response for CordonCluster
+type CordonClusterResponse200Headers struct {
+	ETag string
+}
+
+type CordonClusterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Cluster
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *CordonClusterResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CordonClusterResponse) GetJSON200() *Cluster {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CordonClusterResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CordonClusterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CordonClusterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CordonClusterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CordonClusterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetClusterHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClusterHistory
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetClusterHistoryResponse) GetJSON200() *ClusterHistory {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetClusterHistoryResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetClusterHistoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClusterHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClusterHistoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClusterHistoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TestClusterConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConnectionReport
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TestClusterConnectionResponse) GetJSON200() *ConnectionReport {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TestClusterConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TestClusterConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TestClusterConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TestClusterConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TestClusterConnectionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5941,11 +7238,14 @@ func (c *ClientWithResponses) ListClustersWithResponse(ctx context.Context, reqE
 // The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 // normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 //
+// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /clusters (the `CreateCluster` operationId).
-func (c *ClientWithResponses) CreateClusterWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error) {
-	rsp, err := c.CreateClusterWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateClusterWithBodyWithResponse(ctx context.Context, params *CreateClusterParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error) {
+	rsp, err := c.CreateClusterWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -5957,21 +7257,59 @@ func (c *ClientWithResponses) CreateClusterWithBodyWithResponse(ctx context.Cont
 // The provider plugin of the type checks `provider_config`; its findings are field errors (422) below `provider_config`. What is stored is the
 // normalised form. 503 with code `provider_unavailable` when the plugin cannot answer now.
 //
+// The connection is tested before anything is stored: 422 with code `connection_test_failed` and the report in `details.report` when it fails. A
+// cluster that another row leads to already is refused with 409, code `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /clusters (the `CreateCluster` operationId).
-func (c *ClientWithResponses) CreateClusterWithResponse(ctx context.Context, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error) {
-	rsp, err := c.CreateCluster(ctx, body, reqEditors...)
+func (c *ClientWithResponses) CreateClusterWithResponse(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error) {
+	rsp, err := c.CreateCluster(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
 	return ParseCreateClusterResponse(rsp)
 }
 
+// TestConnectionWithBodyWithResponse Test a connection that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+// Nothing is stored and nothing is changed at the cluster.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+func (c *ClientWithResponses) TestConnectionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestConnectionResponse, error) {
+	rsp, err := c.TestConnectionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestConnectionResponse(rsp)
+}
+
+// TestConnectionWithResponse Test a connection that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+// Nothing is stored and nothing is changed at the cluster.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /clusters/test-connection (the `TestConnection` operationId).
+func (c *ClientWithResponses) TestConnectionWithResponse(ctx context.Context, body TestConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*TestConnectionResponse, error) {
+	rsp, err := c.TestConnection(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestConnectionResponse(rsp)
+}
+
 // DeleteClusterWithResponse Remove a cluster (admins)
 //
-// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts.
-// History keeps its name.
+// Refused with 409, code `cluster_in_use`, while attempts live there or while it is the default cluster; `details` has the counts by state.
+// What ran there stays readable with its logs; a new cluster of the same name has nothing to do with it.
+//
+// With `force` the live attempts are ended first. Their Jobs are deleted as far as the cluster answers within seconds; the answer says for each
+// attempt what became of it, and which may still run.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6003,6 +7341,11 @@ func (c *ClientWithResponses) GetClusterWithResponse(ctx context.Context, cluste
 // one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 // made only when the cluster is still the one that was read (412, code `stale`).
 //
+// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
@@ -6020,6 +7363,11 @@ func (c *ClientWithResponses) UpdateClusterWithBodyWithResponse(ctx context.Cont
 // one, a new type needs its own. The namespace cannot change while attempts live there (409, code `cluster_in_use`). With `If-Match` the change is
 // made only when the cluster is still the one that was read (412, code `stale`).
 //
+// When `type` or `provider_config` is sent the connection is tested first: 422 with code `connection_test_failed` and the report in `details.report`
+// when it fails; nothing is stored then and the old config stays in use. A connection that leads to another cluster than before is refused with
+// 409, code `identity_changed`, unless `confirm_identity` is true, and in any case while attempts live there. One that leads to a cluster
+// of another row is refused with `identity_in_use`, unless `confirm_identity` is true.
+//
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /clusters/{cluster} (the `UpdateCluster` operationId).
@@ -6029,6 +7377,94 @@ func (c *ClientWithResponses) UpdateClusterWithResponse(ctx context.Context, clu
 		return nil, err
 	}
 	return ParseUpdateClusterResponse(rsp)
+}
+
+// UncordonClusterWithResponse Place on a cluster again (admins)
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /clusters/{cluster}/cordon (the `UncordonCluster` operationId).
+func (c *ClientWithResponses) UncordonClusterWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*UncordonClusterResponse, error) {
+	rsp, err := c.UncordonCluster(ctx, cluster, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUncordonClusterResponse(rsp)
+}
+
+// CordonClusterWithBodyWithResponse Place nothing new on a cluster (admins)
+//
+// What lives there goes on. Cordoning again only changes the reason.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+func (c *ClientWithResponses) CordonClusterWithBodyWithResponse(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CordonClusterResponse, error) {
+	rsp, err := c.CordonClusterWithBody(ctx, cluster, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCordonClusterResponse(rsp)
+}
+
+// CordonClusterWithResponse Place nothing new on a cluster (admins)
+//
+// What lives there goes on. Cordoning again only changes the reason.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /clusters/{cluster}/cordon (the `CordonCluster` operationId).
+func (c *ClientWithResponses) CordonClusterWithResponse(ctx context.Context, cluster string, body CordonClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CordonClusterResponse, error) {
+	rsp, err := c.CordonCluster(ctx, cluster, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCordonClusterResponse(rsp)
+}
+
+// GetClusterHistoryWithResponse How the health of a cluster went (admins)
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
+func (c *ClientWithResponses) GetClusterHistoryWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetClusterHistoryResponse, error) {
+	rsp, err := c.GetClusterHistory(ctx, cluster, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClusterHistoryResponse(rsp)
+}
+
+// TestClusterConnectionWithBodyWithResponse Test the connection of a cluster (admins)
+//
+// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+// place of the stored ones for this test alone.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+func (c *ClientWithResponses) TestClusterConnectionWithBodyWithResponse(ctx context.Context, cluster string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestClusterConnectionResponse, error) {
+	rsp, err := c.TestClusterConnectionWithBody(ctx, cluster, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestClusterConnectionResponse(rsp)
+}
+
+// TestClusterConnectionWithResponse Test the connection of a cluster (admins)
+//
+// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
+// place of the stored ones for this test alone.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /clusters/{cluster}/test-connection (the `TestClusterConnection` operationId).
+func (c *ClientWithResponses) TestClusterConnectionWithResponse(ctx context.Context, cluster string, body TestClusterConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*TestClusterConnectionResponse, error) {
+	rsp, err := c.TestClusterConnection(ctx, cluster, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestClusterConnectionResponse(rsp)
 }
 
 // StreamEventsWithResponse What happens
@@ -6681,6 +8117,39 @@ func ParseCreateClusterResponse(rsp *http.Response) (*CreateClusterResponse, err
 	return response, nil
 }
 
+// ParseTestConnectionResponse parses an HTTP response from a TestConnectionWithResponse call
+func ParseTestConnectionResponse(rsp *http.Response) (*TestConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TestConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConnectionReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeleteClusterResponse parses an HTTP response from a DeleteClusterWithResponse call
 func ParseDeleteClusterResponse(rsp *http.Response) (*DeleteClusterResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6695,6 +8164,13 @@ func ParseDeleteClusterResponse(rsp *http.Response) (*DeleteClusterResponse, err
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClusterRemoval
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case rsp.StatusCode == 204:
 		break // No content-type
 
@@ -6797,6 +8273,164 @@ func ParseUpdateClusterResponse(rsp *http.Response) (*UpdateClusterResponse, err
 			headers.ETag = value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUncordonClusterResponse parses an HTTP response from a UncordonClusterWithResponse call
+func ParseUncordonClusterResponse(rsp *http.Response) (*UncordonClusterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UncordonClusterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Cluster
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UncordonClusterResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCordonClusterResponse parses an HTTP response from a CordonClusterWithResponse call
+func ParseCordonClusterResponse(rsp *http.Response) (*CordonClusterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CordonClusterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Cluster
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers CordonClusterResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetClusterHistoryResponse parses an HTTP response from a GetClusterHistoryWithResponse call
+func ParseGetClusterHistoryResponse(rsp *http.Response) (*GetClusterHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClusterHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClusterHistory
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseTestClusterConnectionResponse parses an HTTP response from a TestClusterConnectionWithResponse call
+func ParseTestClusterConnectionResponse(rsp *http.Response) (*TestClusterConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TestClusterConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConnectionReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/config"
+	"github.com/nagelfluh/nagelfluh/core/internal/connection"
 	"github.com/nagelfluh/nagelfluh/core/internal/dispatch"
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/health"
@@ -69,6 +70,7 @@ type app struct {
 	install   string
 	api       *httpapi.Server
 	monitor   *health.Monitor
+	work      *dispatch.Dispatcher
 }
 
 // Run serves until ctx ends, then drains and closes everything. It returns nil after an orderly end.
@@ -227,7 +229,18 @@ func (a *app) build(context.Context) (err error) {
 		Store: a.db, Selectors: a.host.Selectors, ServedTypes: a.host.ServedTypes, Ledger: a.ledger, Binding: a.cfg.SelectorsBinding,
 		Observe: a.metrics.Placement,
 	})
-	a.clusters = cluster.NewService(a.db, providers{a.host})
+	a.monitor = health.New(health.Options{
+		Store: a.db, Clients: a.clients, Logger: a.log.Named("health"), Interval: a.cfg.HealthInterval, SuspectAfter: a.cfg.SuspectAfter,
+		LostAfter: a.cfg.LostAfter, Counted: a.ledger.Observed, EnsureNamespace: true,
+		Served: func(clusterType string) bool { return a.host.ServedTypes()[clusterType] != "" },
+	})
+	a.work = dispatch.New(dispatch.Options{
+		Store: a.db, Placer: a.engine, Ledger: a.ledger, Clients: a.clients, Logs: a.keeper, Logger: a.log, Installation: a.install,
+		DefaultNamespace: a.cfg.DefaultNamespace, PullSecrets: a.cfg.PullSecrets, PlacingErrorLimit: a.cfg.PlacingErrorLimit,
+		Retention: a.cfg.JobRetention, Outages: a.monitor,
+	})
+	tester := connection.New(connection.Options{Connector: connector{a.host}, Clients: a.clients, MakesNamespaces: true})
+	a.clusters = cluster.NewService(a.db, providers{a.host}, tester, a.work)
 	a.processes = process.NewService(a.db, httpapi.ClusterFinder(a.clusters))
 	if err := a.metrics.Register(newCollector(a.db)); err != nil {
 		return err
@@ -239,10 +252,6 @@ func (a *app) build(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.monitor = health.New(health.Options{
-		Store: a.db, Clients: a.clients, Logger: a.log.Named("health"), Interval: a.cfg.HealthInterval, LostAfter: a.cfg.LostAfter,
-		Counted: a.ledger.Observed, EnsureNamespace: true,
-	})
 	a.run("event streams", func(ctx context.Context) error { a.api.Run(ctx); return nil })
 	return nil
 }
@@ -275,13 +284,7 @@ func (a *app) serve(context.Context) error {
 }
 
 func (a *app) dispatch(context.Context) error {
-	o := dispatch.Options{
-		Store: a.db, Placer: a.engine, Ledger: a.ledger, Clients: a.clients, Logs: a.keeper, Logger: a.log, Installation: a.install,
-		DefaultNamespace: a.cfg.DefaultNamespace, PullSecrets: a.cfg.PullSecrets, PlacingErrorLimit: a.cfg.PlacingErrorLimit,
-		Retention: a.cfg.JobRetention,
-	}
-	d := dispatch.New(o)
-	a.run("dispatch", d.Run)
+	a.run("dispatch", a.work.Run)
 	return nil
 }
 
@@ -302,6 +305,6 @@ func (a *app) seen(e event.Event) {
 		a.clients.Changed(e.ClusterID)
 		a.monitor.Refresh(e.ClusterID)
 	case ended:
-		a.monitor.Refresh(e.ClusterID)
+		a.monitor.Freed(e.ClusterID)
 	}
 }

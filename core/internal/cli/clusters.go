@@ -2,6 +2,8 @@ package cli
 
 import (
 	"io"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,18 +42,8 @@ func (c *command) clustersCommand() *cobra.Command {
 			return c.print(out, nil)
 		},
 	}
-	rm := &cobra.Command{
-		Use: "rm CLUSTER", Short: "Remove a cluster on which nothing lives (admins)", Args: exactly(1, "a cluster's name or id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			api, err := c.connect()
-			if err != nil {
-				return err
-			}
-			_, err = call[struct{}](api.DeleteCluster(cmd.Context(), args[0], &client.DeleteClusterParams{}))
-			return err
-		},
-	}
-	return group("clusters", "Clusters", list, get, c.clustersAdd(), c.clustersEdit(), rm, c.clustersDefault(), c.clustersChoices(), c.clustersTypes())
+	return group("clusters", "Clusters", list, get, c.clustersAdd(), c.clustersTest(), c.clustersEdit(), c.clustersRm(),
+		c.clustersCordon(), c.clustersUncordon(), c.clustersHistory(), c.clustersDefault(), c.clustersChoices(), c.clustersTypes())
 }
 
 func writeClusters(w io.Writer, all ...client.Cluster) {
@@ -64,6 +56,8 @@ func writeClusters(w io.Writer, all ...client.Cluster) {
 		switch {
 		case !cl.Active:
 			note = "retired"
+		case !cl.Cordon.At.IsZero():
+			note = strings.TrimSuffix("cordoned since "+cl.Cordon.At.Format(time.RFC3339)+": "+cl.Cordon.Reason, ": ")
 		case cl.ServedBy == "":
 			note = "no provider plugin serves its type now"
 		}

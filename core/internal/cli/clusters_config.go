@@ -26,8 +26,8 @@ type field struct {
 
 // taken are the flags that commands about clusters have for themselves.
 var taken = []string{
-	"active", "api-key-file", "help", "if-match", "label", "max-runtime", "name", "namespace", "output", "project", "provider-config",
-	"queue", "server", "sort-order", "type",
+	"active", "api-key-file", "confirm-identity", "help", "if-match", "label", "max-runtime", "name", "namespace", "no-test", "output",
+	"project", "provider-config", "queue", "server", "sort-order", "type",
 }
 
 // flag is the field's name on the command line: its own, unless that has another meaning there.

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,7 +18,7 @@ type clusterFlags struct {
 	name, kind, namespace, queue, maxRuntime, ifMatch string
 	labels                                            []string
 	order                                             int32
-	active                                            bool
+	active, noTest, confirm                           bool
 	config                                            providerConfig
 }
 
@@ -28,8 +30,11 @@ func (c *clusterFlags) define(f *pflag.FlagSet) {
 	f.BoolVar(&c.active, "active", true, "false: nothing is placed there")
 	f.StringVar(&c.queue, "queue", "", "Kueue LocalQueue of the Jobs (empty: none)")
 	f.StringVar(&c.maxRuntime, "max-runtime", "", "most running time of a Job, such as 24h (0: no limit)")
+	f.BoolVar(&c.noTest, "no-test", false, "store the connection although the cluster cannot be reached now")
+	f.BoolVar(&c.confirm, "confirm-identity", false, "yes, it is another cluster than before, or one that has an entry already")
 }
 
+// seconds returns the limit; 0: none.
 func (c *clusterFlags) seconds() (int64, error) {
 	if c.maxRuntime == "" || c.maxRuntime == "0" {
 		return 0, nil
@@ -75,8 +80,12 @@ func (c *command) clustersAdd() *cobra.Command {
 		if err := pairs("label", in.labels, &body.Labels); err != nil {
 			return err
 		}
-		out, err := call[client.Cluster](api.CreateCluster(ctx, body))
-		return c.changed(out, err)
+		p := &client.CreateClusterParams{ConfirmIdentity: optional(in.confirm)}
+		if in.noTest {
+			p.ConnectionTest = optional(client.CreateClusterParamsConnectionTestSkip)
+		}
+		out, err := call[client.Cluster](api.CreateCluster(ctx, p, body))
+		return c.changed(out, c.withReport(err))
 	})
 }
 
@@ -105,12 +114,15 @@ func (c *command) clustersEdit() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := &client.UpdateClusterParams{}
+		p := &client.UpdateClusterParams{ConfirmIdentity: optional(in.confirm)}
+		if in.noTest {
+			p.ConnectionTest = optional(client.UpdateClusterParamsConnectionTestSkip)
+		}
 		if in.ifMatch != "" {
 			p.IfMatch = optional(fmt.Sprintf("%q", in.ifMatch))
 		}
 		out, err := call[client.Cluster](api.UpdateCluster(ctx, args[0], p, body))
-		return c.changed(out, err)
+		return c.changed(out, c.withReport(err))
 	})
 }
 
@@ -135,7 +147,10 @@ func (c *clusterFlags) patch(f *pflag.FlagSet, in io.Reader) (body client.Cluste
 		if err != nil {
 			return body, err
 		}
-		body.MaxRuntimeSeconds = &seconds
+		body.MaxRuntimeSeconds = json.RawMessage("null")
+		if seconds > 0 {
+			body.MaxRuntimeSeconds = json.RawMessage(strconv.FormatInt(seconds, 10))
+		}
 	}
 	if f.Changed("label") {
 		set := map[string]string{}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +23,11 @@ type Store interface {
 	UpdateCluster(ctx context.Context, id string, revision *int64, change func(*Cluster) error) (Cluster, error)
 	// DeleteCluster removes a row; ErrInUse while attempts live there.
 	DeleteCluster(ctx context.Context, id string) error
-	LiveCounts(ctx context.Context) (map[string]int32, error)
+	// LiveStatesOn returns the number of attempts that live on the cluster, by state.
+	LiveStatesOn(ctx context.Context, id string) (map[string]int32, error)
+	// LastTest returns the report that SetLastTest stored for the config revision; nil: none.
+	LastTest(ctx context.Context, id string, configRevision int64) (*Report, error)
+	SetLastTest(ctx context.Context, id string, configRevision int64, r Report) error
 	DefaultCluster(ctx context.Context) (string, error)
 	SetSetting(ctx context.Context, key, value string) error
 }
@@ -44,7 +49,8 @@ type NewCluster struct {
 	SortOrder      int32
 	Active         bool
 	QueueName      string
-	MaxRuntime     int64 // seconds; 0: no limit
+	MaxRuntime     *int64 // seconds; nil: no limit
+	Consent        Consent
 }
 
 // Patch are the fields to change; nil: not touched.
@@ -57,8 +63,12 @@ type Patch struct {
 	SortOrder      *int32
 	Active         *bool
 	QueueName      *string
-	MaxRuntime     *int64 // seconds; 0: no limit
+	MaxRuntime     *Limit
+	Consent        Consent
 }
+
+// Limit is a limit in seconds; nil: none.
+type Limit struct{ Seconds *int64 }
 
 // settingDefault is the key of the setting that holds the id of the default cluster.
 const settingDefault = "default_cluster"
@@ -67,11 +77,13 @@ const settingDefault = "default_cluster"
 type Service struct {
 	store     Store
 	providers Providers
+	tester    Tester
+	remover   Remover
 }
 
 // NewService returns a service.
-func NewService(store Store, providers Providers) *Service {
-	return &Service{store: store, providers: providers}
+func NewService(store Store, providers Providers, tester Tester, remover Remover) *Service {
+	return &Service{store: store, providers: providers, tester: tester, remover: remover}
 }
 
 // Find returns the cluster of that id or else of that name; ErrNotFound when there is none.
@@ -92,8 +104,10 @@ func (s *Service) Find(ctx context.Context, ref string) (Cluster, error) {
 	return Cluster{}, fmt.Errorf("%w: %q", ErrNotFound, ref)
 }
 
-// Create adds a cluster; the provider of its type checks the config first, outside of any transaction.
+// Create adds a cluster; the provider of its type checks the config and the connection is tested first, outside of any
+// transaction.
 func (s *Service) Create(ctx context.Context, n NewCluster) (Cluster, []string, error) {
+	n.Name = strings.TrimSpace(n.Name)
 	var f faults
 	f.name("name", n.Name)
 	f.namespace(n.Namespace)
@@ -108,21 +122,38 @@ func (s *Service) Create(ctx context.Context, n NewCluster) (Cluster, []string, 
 		return Cluster{}, nil, err
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	c, err := s.store.CreateCluster(ctx, Cluster{
-		ID: uuid.Must(uuid.NewV7()).String(), Name: n.Name, Type: n.Type, ProviderConfig: config, Namespace: n.Namespace,
-		Labels: n.Labels, SortOrder: n.SortOrder, Active: n.Active, QueueName: n.QueueName, MaxRuntime: limit(n.MaxRuntime),
+	c := Cluster{
+		Name: n.Name, Type: n.Type, ProviderConfig: config, Namespace: n.Namespace,
+		Labels: n.Labels, SortOrder: n.SortOrder, Active: n.Active, QueueName: n.QueueName, MaxRuntime: n.MaxRuntime,
 		Provisioning: Provisioned, Observed: Observed{Health: New},
 		CreatedAt: now, UpdatedAt: now, Revision: 1, ConfigRevision: 1,
-	})
+	}
+	t, err := s.try(ctx, Cluster{}, c, n.Consent)
 	if err != nil {
+		return Cluster{}, nil, err
+	}
+	c.ID, c.Observed.Identity = uuid.Must(uuid.NewV7()).String(), t.identity
+	if c, err = s.store.CreateCluster(ctx, c); err != nil {
 		return Cluster{}, nil, refusal(n.Name, err)
 	}
-	return c, warnings, nil
+	return c, append(warnings, t.warnings...), s.keep(ctx, c, t)
+}
+
+// keep stores the report of the test that a stored connection has passed.
+func (s *Service) keep(ctx context.Context, c Cluster, t tried) error {
+	if t.report == nil {
+		return nil
+	}
+	return s.store.SetLastTest(ctx, c.ID, c.ConfigRevision, *t.report)
 }
 
 // Update touches only what the patch has. A new type needs a config of its own; the same type without one keeps the
-// stored. With a revision the change is made only when the row still has it.
+// stored. The connection is tested when either is sent. With a revision the change is made only when the row still has it.
 func (s *Service) Update(ctx context.Context, id string, revision *int64, p Patch) (Cluster, []string, error) {
+	if p.Name != nil {
+		name := strings.TrimSpace(*p.Name)
+		p.Name = &name
+	}
 	if err := p.check(); err != nil {
 		return Cluster{}, nil, err
 	}
@@ -133,39 +164,89 @@ func (s *Service) Update(ctx context.Context, id string, revision *int64, p Patc
 	if revision != nil && *revision != now.Revision {
 		return Cluster{}, nil, refusal(now.Name, ErrStale)
 	}
-	retyped := p.Type != nil && *p.Type != now.Type
-	var config json.RawMessage
-	var warnings []string
-	switch {
-	case p.ProviderConfig != nil:
-		kind := now.Type
-		if p.Type != nil {
-			kind = *p.Type
-		}
-		if config, warnings, err = s.providers.ValidateConfig(ctx, kind, p.ProviderConfig); err != nil {
-			return Cluster{}, nil, err
-		}
-	case retyped:
-		return Cluster{}, nil, problem.InField(problem.Invalid, "provider_config", "is missing: a new type needs its own")
-	}
 	if p.Namespace != nil && *p.Namespace != now.Namespace {
 		if err := s.unused(ctx, now, "its namespace cannot change"); err != nil {
 			return Cluster{}, nil, err
 		}
 	}
-	// What was checked above must be what is changed: the config was read for this type.
+	config, warnings, err := s.configOf(ctx, now, p)
+	if err != nil {
+		return Cluster{}, nil, err
+	}
 	guard := revision
-	if config != nil {
+	var t tried
+	if p.connects() {
+		// What is tested here must be what is stored.
 		guard = &now.Revision
+		next := now
+		p.apply(&next, config)
+		if t, err = s.try(ctx, now, next, p.Consent); err != nil {
+			return Cluster{}, nil, s.withLive(ctx, now, err)
+		}
+		if known := now.Observed.Identity; known != "" && (t.forget || t.identity != "" && t.identity != known) {
+			if err := s.unused(ctx, now, "its connection cannot lead to another cluster"); err != nil {
+				return Cluster{}, nil, err
+			}
+		}
 	}
 	c, err := s.store.UpdateCluster(ctx, id, guard, func(c *Cluster) error {
 		p.apply(c, config)
+		if t.identity != "" || t.forget {
+			c.Observed.Identity = t.identity
+		}
 		return nil
 	})
 	if err != nil {
 		return Cluster{}, nil, refusal(now.Name, err)
 	}
-	return c, warnings, nil
+	return c, append(warnings, t.warnings...), s.keep(ctx, c, t)
+}
+
+// configOf returns the normalised config of a patch; nil: it has none.
+func (s *Service) configOf(ctx context.Context, now Cluster, p Patch) (config json.RawMessage, warnings []string, err error) {
+	switch {
+	case p.ProviderConfig != nil:
+		kind := now.Type
+		set(&kind, p.Type)
+		return s.providers.ValidateConfig(ctx, kind, p.ProviderConfig)
+	case p.retypes(now):
+		return nil, nil, needsConfig()
+	}
+	return nil, nil, nil
+}
+
+// withLive adds to a refusal of another cluster that confirming would not help while attempts live there.
+func (s *Service) withLive(ctx context.Context, c Cluster, err error) error {
+	if !problem.Is(err, problem.IdentityChanged) {
+		return err
+	}
+	if inUse := s.unused(ctx, c, "its connection cannot lead to another cluster; add another entry for that one"); inUse != nil {
+		var p *problem.Error
+		if errors.As(inUse, &p) {
+			p.Code = problem.IdentityChanged
+		}
+		return inUse
+	}
+	return err
+}
+
+// connects says whether the patch is about the connection.
+func (p Patch) connects() bool { return p.Type != nil || p.ProviderConfig != nil }
+
+// retypes says whether the patch gives the row another type.
+func (p Patch) retypes(c Cluster) bool { return p.Type != nil && *p.Type != c.Type }
+
+// Cordon has nothing new placed on a cluster; nil takes it back.
+func (s *Service) Cordon(ctx context.Context, id string, cordon *Cordon) (Cluster, error) {
+	c, err := s.store.UpdateCluster(ctx, id, nil, func(c *Cluster) error {
+		next := cordon
+		if cordon != nil && c.Cordon != nil {
+			next = &Cordon{By: cordon.By, Reason: cordon.Reason, At: c.Cordon.At} // it holds since then
+		}
+		c.Cordon = next
+		return nil
+	})
+	return c, err
 }
 
 func (p Patch) check() error {
@@ -183,7 +264,7 @@ func (p Patch) check() error {
 		f.queue(*p.QueueName)
 	}
 	if p.MaxRuntime != nil {
-		f.maxRuntime(*p.MaxRuntime)
+		f.maxRuntime(p.MaxRuntime.Seconds)
 	}
 	if len(f) > 0 {
 		return problem.Fields(problem.Invalid, f)
@@ -202,7 +283,7 @@ func (p Patch) apply(c *Cluster, config json.RawMessage) {
 		c.Labels = maps.Clone(*p.Labels)
 	}
 	if p.MaxRuntime != nil {
-		c.MaxRuntime = limit(*p.MaxRuntime)
+		c.MaxRuntime = p.MaxRuntime.Seconds
 	}
 	if config != nil {
 		c.ProviderConfig = config
@@ -215,41 +296,21 @@ func set[T any](dst, src *T) {
 	}
 }
 
-// Delete removes a cluster that nothing lives on and that is not the default one.
-func (s *Service) Delete(ctx context.Context, id string, revision *int64) error {
-	c, err := s.store.Cluster(ctx, id)
-	if err != nil {
-		return err
-	}
-	if revision != nil && *revision != c.Revision {
-		return refusal(c.Name, ErrStale)
-	}
-	def, err := s.store.DefaultCluster(ctx)
-	if err != nil {
-		return err
-	}
-	if def == id {
-		return problem.New(problem.ClusterInUse, "cluster %q is the default cluster: set another one first", c.Name).With("default", true)
-	}
-	if err := s.unused(ctx, c, "it cannot be removed; cancel them or wait, and set active to false meanwhile"); err != nil {
-		return err
-	}
-	if err := s.store.DeleteCluster(ctx, id); err != nil {
-		return refusal(c.Name, err)
-	}
-	return nil
-}
-
 // unused refuses while attempts live on the cluster. It is a look beforehand for a good answer; the store decides.
 func (s *Service) unused(ctx context.Context, c Cluster, what string) error {
-	live, err := s.store.LiveCounts(ctx)
+	states, err := s.store.LiveStatesOn(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	if n := live[c.ID]; n > 0 {
-		return problem.New(problem.ClusterInUse, "cluster %q has live attempts (%d): %s", c.Name, n, what).With("live_attempts", n)
+	var n int32
+	for _, some := range states {
+		n += some
 	}
-	return nil
+	if n == 0 {
+		return nil
+	}
+	return problem.New(problem.ClusterInUse, "cluster %q has live attempts (%d): %s", c.Name, n, what).
+		With("live_attempts", n).With("live_states", states)
 }
 
 // Default returns the default cluster; false: none is set, or it was removed.
@@ -293,13 +354,6 @@ func refusal(name string, err error) error {
 		return problem.New(problem.ClusterInUse, "attempts live on cluster %q", name).Because(err)
 	}
 	return err
-}
-
-func limit(seconds int64) *int64 {
-	if seconds == 0 {
-		return nil
-	}
-	return &seconds
 }
 
 func orEmpty(config json.RawMessage) json.RawMessage {

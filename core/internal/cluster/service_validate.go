@@ -28,9 +28,6 @@ func (f *faults) add(field, format string, args ...any) {
 
 func (f *faults) name(field, s string) {
 	f.text(field, s, 1, maxNameRunes)
-	if strings.TrimSpace(s) != s {
-		f.add(field, "begins or ends with a blank")
-	}
 }
 
 func (f *faults) namespace(s string) {
@@ -66,9 +63,9 @@ func (f *faults) labels(labels map[string]string) {
 	}
 }
 
-func (f *faults) maxRuntime(seconds int64) {
-	if seconds < 0 || seconds > maxRuntime {
-		f.add("max_runtime_seconds", "is %d: want 0 (no limit) to %d", seconds, int64(maxRuntime))
+func (f *faults) maxRuntime(seconds *int64) {
+	if seconds != nil && (*seconds < 1 || *seconds > maxRuntime) {
+		f.add("max_runtime_seconds", "is %d: want 1 to %d, or null for no limit", *seconds, int64(maxRuntime))
 	}
 }
 

@@ -20,13 +20,15 @@ type fleet struct {
 	workers map[string]*worker
 	// fresh are attempts whose decision is being stored by this process: no create request of theirs has left it.
 	fresh map[string]bool
+	// barred are clusters that are being removed by force: they get no workers.
+	barred map[string]bool
 	// looks is what each cluster's health and capacity looked like, to tell when a waiting attempt may fit.
 	looks  map[string]string
 	ending sync.WaitGroup // workers that have been told to stop
 }
 
 func newFleet(d *Dispatcher) *fleet {
-	return &fleet{d: d, kick: make(chan struct{}, 1), workers: map[string]*worker{}, fresh: map[string]bool{}, looks: map[string]string{}}
+	return &fleet{d: d, kick: make(chan struct{}, 1), workers: map[string]*worker{}, fresh: map[string]bool{}, barred: map[string]bool{}, looks: map[string]string{}}
 }
 
 // refresh says that clusters were added, changed or removed.
@@ -86,9 +88,11 @@ func (f *fleet) reconcile(ctx context.Context) error {
 			removed = append(removed, id)
 		}
 	}
+	maps.DeleteFunc(f.barred, func(id string, _ bool) bool { return !known[id] })
 	f.mu.Unlock()
 	for _, id := range removed {
 		f.stop(id)
+		f.ending.Go(func() { f.d.closeLogs(id) })
 	}
 	return nil
 }
@@ -121,7 +125,7 @@ func (f *fleet) worker(id string) *worker {
 func (f *fleet) start(ctx context.Context, c cluster.Cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.workers[c.ID] == nil && ctx.Err() == nil {
+	if f.workers[c.ID] == nil && !f.barred[c.ID] && ctx.Err() == nil {
 		f.workers[c.ID] = startWorker(ctx, f.d, c)
 	}
 }
@@ -135,6 +139,33 @@ func (f *fleet) stop(id string) {
 	if w != nil {
 		f.ending.Go(w.stop)
 	}
+}
+
+// bar keeps a cluster that is being removed from having workers, and returns one that only makes calls.
+func (f *fleet) bar(c cluster.Cluster) *worker {
+	f.mu.Lock()
+	f.barred[c.ID] = true
+	w := f.workers[c.ID]
+	delete(f.workers, c.ID)
+	f.mu.Unlock()
+	if w == nil {
+		w = &worker{d: f.d, id: c.ID, cluster: c, log: f.d.log.With("cluster", c.Name)}
+		var cancel context.CancelFunc
+		w.ctx, cancel = context.WithCancel(context.Background())
+		cancel() // it probes nothing by itself
+		w.reach = newReach(w)
+		return w
+	}
+	stopped := make(chan struct{})
+	f.ending.Go(func() {
+		w.stop()
+		close(stopped)
+	})
+	select { // what it is doing was cancelled; should something hang, the states of attempts are safe all the same
+	case <-stopped:
+	case <-f.d.o.Clock.After(abandonFor):
+	}
+	return w
 }
 
 func (f *fleet) stopAll() {

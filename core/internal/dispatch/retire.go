@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/job"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
@@ -22,6 +21,8 @@ type Logs interface {
 	Ensure(a process.Attempt, pods []*corev1.Pod)
 	// Finish stores the logs of an attempt that has ended. It may take long and may be called again.
 	Finish(ctx context.Context, a process.Attempt, pods []*corev1.Pod) error
+	// Abandon is Finish for an attempt whose cluster was removed: it stores what was read, and asks for no more.
+	Abandon(ctx context.Context, a process.Attempt) error
 }
 
 type noLogs struct{}
@@ -29,6 +30,8 @@ type noLogs struct{}
 func (noLogs) Ensure(process.Attempt, []*corev1.Pod) {}
 
 func (noLogs) Finish(context.Context, process.Attempt, []*corev1.Pod) error { return nil }
+
+func (noLogs) Abandon(context.Context, process.Attempt) error { return nil }
 
 // retire clears up after an attempt that has ended: its logs are stored, then its Job is kept for a while and deleted.
 func (w *worker) retire(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
@@ -95,13 +98,7 @@ func (w *worker) storeLogs(ctx context.Context, id string) (time.Duration, error
 		}
 		return 0, err
 	}
-	next, err := w.d.o.Store.UpdateAttempt(ctx, id, func(a *process.Attempt) ([]event.Event, error) {
-		if a.LogsStored || !a.State.Terminal() {
-			return nil, process.ErrNoChange
-		}
-		a.LogsStored = true
-		return nil, nil
-	})
+	next, err := w.d.o.Store.UpdateAttempt(ctx, id, logsStored)
 	if err != nil {
 		return 0, fmt.Errorf("note that the logs of attempt %s are stored: %w", id, err)
 	}

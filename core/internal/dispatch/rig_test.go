@@ -286,7 +286,9 @@ type keeper struct {
 	mu       sync.Mutex
 	ensured  int
 	finished map[string]int
-	fail     error
+	// abandoned are those of clusters that were removed.
+	abandoned []string
+	fail      error
 }
 
 func (k *keeper) Ensure(process.Attempt, []*corev1.Pod) {
@@ -303,4 +305,11 @@ func (k *keeper) Finish(_ context.Context, a process.Attempt, _ []*corev1.Pod) e
 	}
 	k.finished[a.ID]++
 	return k.fail
+}
+
+func (k *keeper) Abandon(_ context.Context, a process.Attempt) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.abandoned = append(k.abandoned, a.ID)
+	return nil
 }

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 )
 
 func BenchmarkSubmit(b *testing.B) {
@@ -47,4 +49,23 @@ func BenchmarkEventTo100Streams(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkListOf200Clusters is the list and one detail of 200 clusters, of which 50 are dead; the aim is 50 ms for 99 in
+// 100 of them.
+func BenchmarkListOf200Clusters(b *testing.B) {
+	w := newWorldFor(b)
+	w.twoHundred()
+	var took []time.Duration
+	for b.Loop() {
+		for _, path := range []string{clusters, clusters + "/dead-001"} {
+			began := time.Now()
+			if a := w.do("GET", path, nil); a.status != 200 {
+				b.Fatal(a.status)
+			}
+			took = append(took, time.Since(began))
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

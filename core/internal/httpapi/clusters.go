@@ -61,10 +61,15 @@ func (h *handlers) CreateCluster(ctx context.Context, r gen.CreateClusterRequest
 		return nil, err
 	}
 	b := r.Body
-	c, warnings, err := h.o.Clusters.Create(ctx, cluster.NewCluster{
+	n := cluster.NewCluster{
 		Name: string(b.Name), Type: b.Type, ProviderConfig: b.ProviderConfig, Namespace: b.Namespace, Labels: b.Labels,
-		SortOrder: b.SortOrder, Active: b.Active == nil || *b.Active, QueueName: b.QueueName, MaxRuntime: b.MaxRuntimeSeconds,
-	})
+		SortOrder: b.SortOrder, Active: b.Active == nil || *b.Active, QueueName: b.QueueName,
+		Consent: cluster.Consent{SkipTest: given(r.Params.ConnectionTest) == gen.CreateClusterParamsConnectionTestSkip, Identity: given(r.Params.ConfirmIdentity)},
+	}
+	if b.MaxRuntimeSeconds != 0 { // the contract refuses a zero that was sent
+		n.MaxRuntime = &b.MaxRuntimeSeconds
+	}
+	c, warnings, err := h.o.Clusters.Create(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +86,14 @@ func (h *handlers) GetCluster(ctx context.Context, r gen.GetClusterRequestObject
 		return nil, err
 	}
 	out, tag, err := h.one(ctx, c, nil)
+	if err != nil {
+		return nil, err
+	}
+	test, err := h.o.Clusters.LastTest(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out.LastTest, err = toReport(test)
 	return gen.GetCluster200JSONResponse{Body: out, Headers: gen.GetCluster200ResponseHeaders{ETag: tag}}, err
 }
 
@@ -93,9 +106,14 @@ func (h *handlers) UpdateCluster(ctx context.Context, r gen.UpdateClusterRequest
 		return nil, err
 	}
 	b := r.Body
+	limit, err := limitOf(b.MaxRuntimeSeconds)
+	if err != nil {
+		return nil, err
+	}
 	c, warnings, err := h.o.Clusters.Update(ctx, c.ID, revision, cluster.Patch{
 		Name: b.Name, Type: b.Type, ProviderConfig: b.ProviderConfig, Namespace: b.Namespace, Labels: b.Labels,
-		SortOrder: b.SortOrder, Active: b.Active, QueueName: b.QueueName, MaxRuntime: b.MaxRuntimeSeconds,
+		SortOrder: b.SortOrder, Active: b.Active, QueueName: b.QueueName, MaxRuntime: limit,
+		Consent: cluster.Consent{SkipTest: given(r.Params.ConnectionTest) == gen.UpdateClusterParamsConnectionTestSkip, Identity: given(r.Params.ConfirmIdentity)},
 	})
 	if err != nil {
 		return nil, err
@@ -111,6 +129,13 @@ func (h *handlers) DeleteCluster(ctx context.Context, r gen.DeleteClusterRequest
 	c, revision, err := h.matched(ctx, r.Cluster, given(r.Params.IfMatch))
 	if err != nil {
 		return nil, err
+	}
+	if given(r.Params.Force) {
+		removed, outcome, err := h.o.Clusters.Remove(ctx, c.ID, revision)
+		if err != nil {
+			return nil, err
+		}
+		return gen.DeleteCluster200JSONResponse(toRemoval(removed, outcome)), nil
 	}
 	if err := h.o.Clusters.Delete(ctx, c.ID, revision); err != nil {
 		return nil, err

@@ -42,6 +42,7 @@ type Store interface {
 	Decisions(ctx context.Context, attemptID string) ([]placement.Decision, error)
 
 	Clusters(ctx context.Context) ([]cluster.Cluster, error)
+	ClusterHistory(ctx context.Context, id string) ([]cluster.Change, error)
 	LiveCounts(ctx context.Context) (map[string]int32, error)
 	DefaultCluster(ctx context.Context) (string, error)
 

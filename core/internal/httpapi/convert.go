@@ -189,6 +189,7 @@ func toObserved(o cluster.Observed) gen.Observed {
 	return gen.Observed{
 		Health: string(health), Reason: o.Reason, Message: o.Message, Since: o.Since, CheckedAt: o.CheckedAt,
 		KubernetesVersion: o.Version, Identity: o.Identity, Capacity: toCapacity(o.Capacity), UnreachableSince: orZero(o.Unreachable),
+		Conditions: each(o.Conditions, toCondition),
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/secret"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -88,6 +89,8 @@ type world struct {
 	url string
 	key string // the admin's
 	log *lockedBuffer
+
+	tester cluster.Tester
 }
 
 type lockedBuffer struct {
@@ -111,8 +114,11 @@ func newWorldFor(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, log: &lockedBuffer{}}
 	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, Output: w.log, JSONFormat: true})
+	box := secret.NewBox(filepath.Join(t.TempDir(), "keyset.json"))
 	var err error
-	if w.db, err = store.Open(t.Context(), store.Options{URL: "sqlite:" + filepath.Join(t.TempDir(), "x.db")}); err != nil {
+	if w.db, err = store.Open(t.Context(), store.Options{
+		URL: "sqlite:" + filepath.Join(t.TempDir(), "x.db"), Sealer: box,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -123,11 +129,15 @@ func newWorldFor(t testing.TB) *world {
 	if _, err := w.db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := box.Start(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
 	keys := auth.NewService(w.db)
 	if _, err := keys.Bootstrap(t.Context(), func(key string) error { w.key = key; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	clusters := cluster.NewService(w.db, fakePlugins{})
+	w.tester = &fakeTester{}
+	clusters := cluster.NewService(w.db, fakePlugins{}, w, fakeRemover{w.db})
 	engine := placement.New(placement.Options{
 		Store: w.db, Selectors: func() []placement.Selector { return nil }, ServedTypes: fakePlugins{}.ServedTypes, Ledger: placement.NewLedger(),
 	})

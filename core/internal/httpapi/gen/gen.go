@@ -57,6 +57,27 @@ func (e AskedHook) Valid() bool {
 	}
 }
 
+// Defines values for ConditionStatus.
+const (
+	ConditionStatusFalse   ConditionStatus = "false"
+	ConditionStatusTrue    ConditionStatus = "true"
+	ConditionStatusUnknown ConditionStatus = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the ConditionStatus enum.
+func (e ConditionStatus) Valid() bool {
+	switch e {
+	case ConditionStatusFalse:
+		return true
+	case ConditionStatusTrue:
+		return true
+	case ConditionStatusUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecisionOutcome.
 const (
 	DecisionOutcomeFailed DecisionOutcome = "failed"
@@ -138,6 +159,60 @@ func (e State) Valid() bool {
 	case StateSucceeded:
 		return true
 	case StateUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConnectionTest.
+const (
+	ConnectionTestRun  ConnectionTest = "run"
+	ConnectionTestSkip ConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionTest enum.
+func (e ConnectionTest) Valid() bool {
+	switch e {
+	case ConnectionTestRun:
+		return true
+	case ConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateClusterParamsConnectionTest.
+const (
+	CreateClusterParamsConnectionTestRun  CreateClusterParamsConnectionTest = "run"
+	CreateClusterParamsConnectionTestSkip CreateClusterParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the CreateClusterParamsConnectionTest enum.
+func (e CreateClusterParamsConnectionTest) Valid() bool {
+	switch e {
+	case CreateClusterParamsConnectionTestRun:
+		return true
+	case CreateClusterParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdateClusterParamsConnectionTest.
+const (
+	UpdateClusterParamsConnectionTestRun  UpdateClusterParamsConnectionTest = "run"
+	UpdateClusterParamsConnectionTestSkip UpdateClusterParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the UpdateClusterParamsConnectionTest enum.
+func (e UpdateClusterParamsConnectionTest) Valid() bool {
+	switch e {
+	case UpdateClusterParamsConnectionTestRun:
+		return true
+	case UpdateClusterParamsConnectionTestSkip:
 		return true
 	default:
 		return false
@@ -407,6 +482,9 @@ type Cluster struct {
 	// Labels Labels, which selector plugins see. Absent when there are none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
+	// LastTest What one connection test found. Absent when none was made.
+	LastTest ConnectionReport `json:"last_test,omitempty,omitzero"`
+
 	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent when there is no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
@@ -440,7 +518,7 @@ type Cluster struct {
 	// UpdatedAt When an admin last changed it.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// Warnings What the provider plugin remarked on the config just sent. Absent when nothing.
+	// Warnings What the provider plugin and the connection test remarked on what was just sent. Absent when nothing.
 	Warnings []string `json:"warnings,omitempty,omitzero"`
 }
 
@@ -452,10 +530,10 @@ type ClusterCreate struct {
 	// Labels Labels, which selector plugins see. Absent, none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
-	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent or 0, no limit.
+	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent or null, no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
-	// Name Unique; any text without control characters, not blank at its ends.
+	// Name Unique; any text without control characters. Blanks at its ends are cut off.
 	Name ClusterName `json:"name"`
 
 	// Namespace Kubernetes namespace of the Jobs. Absent or empty, the server's default namespace.
@@ -474,13 +552,19 @@ type ClusterCreate struct {
 	Type string `json:"type"`
 }
 
+// ClusterHistory defines model for ClusterHistory.
+type ClusterHistory struct {
+	// Items The newest first; the last 200 are kept.
+	Items []HealthChange `json:"items"`
+}
+
 // ClusterList defines model for ClusterList.
 type ClusterList struct {
 	// Items By sort order, then by name.
 	Items []Cluster `json:"items"`
 }
 
-// ClusterName Unique; any text without control characters, not blank at its ends.
+// ClusterName Unique; any text without control characters. Blanks at its ends are cut off.
 type ClusterName = string
 
 // ClusterPatch defines model for ClusterPatch.
@@ -491,8 +575,8 @@ type ClusterPatch struct {
 	// Labels All its labels; those that are not sent go.
 	Labels *map[string]string `json:"labels,omitempty"`
 
-	// MaxRuntimeSeconds Most seconds of running time of a Job there; 0, no limit.
-	MaxRuntimeSeconds *int64 `json:"max_runtime_seconds,omitempty"`
+	// MaxRuntimeSeconds Most seconds of running time of a Job there; null, no limit.
+	MaxRuntimeSeconds json.RawMessage `json:"max_runtime_seconds,omitempty,omitzero"`
 
 	// Name Its new name.
 	Name *string `json:"name,omitempty"`
@@ -510,6 +594,36 @@ type ClusterPatch struct {
 	SortOrder *int32 `json:"sort_order,omitempty"`
 
 	// Type Its new cluster type; needs a `provider_config` unless it is the same.
+	Type *string `json:"type,omitempty"`
+}
+
+// ClusterRemoval defines model for ClusterRemoval.
+type ClusterRemoval struct {
+	// Attempts The attempts that lived there, the oldest first.
+	Attempts []RemovedAttempt `json:"attempts"`
+
+	// ClusterID Id of the removed cluster.
+	ClusterID string `json:"cluster_id"`
+
+	// ClusterName Its name.
+	ClusterName string `json:"cluster_name"`
+
+	// Reached False: the cluster did not answer, and what runs there may go on.
+	Reached bool `json:"reached"`
+}
+
+// ClusterTestRequest defines model for ClusterTestRequest.
+type ClusterTestRequest struct {
+	// Namespace Another namespace. Absent, the stored one.
+	Namespace *string `json:"namespace,omitempty"`
+
+	// ProviderConfig Another config. Absent, the stored one.
+	ProviderConfig json.RawMessage `json:"provider_config,omitempty,omitzero"`
+
+	// QueueName Another Kueue LocalQueue. Absent, the stored one.
+	QueueName *string `json:"queue_name,omitempty"`
+
+	// Type Another cluster type; needs a `provider_config` unless it is the same. Absent, the stored one.
 	Type *string `json:"type,omitempty"`
 }
 
@@ -549,6 +663,181 @@ type ClusterTypeList struct {
 	Items []ClusterType `json:"items"`
 }
 
+// Condition One thing that is true of a cluster, false or not known. True is always the good answer.
+type Condition struct {
+	// Message A sentence. Absent when there is nothing to say.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Reason A word for programs, such as `timeout`. A true condition has one when there is something to be said, such as `expiring`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Since Since when it has this status.
+	Since time.Time `json:"since"`
+
+	// Status What is known of it.
+	Status ConditionStatus `json:"status"`
+
+	// Type `Reachable`, `SameCluster`, `Authenticated`, `Permitted`, `NamespaceReady`, `Serving`, `ProviderServed`, `CredentialsValid`, `ClockInStep` or
+	// `CapacityKnown`. There may be more one day.
+	Type string `json:"type"`
+}
+
+// ConditionStatus What is known of it.
+type ConditionStatus string
+
+// ConnectionKueue Whether Kueue is there. Absent when it was not looked at.
+type ConnectionKueue struct {
+	// Installed Whether the cluster has Kueue.
+	Installed bool `json:"installed"`
+
+	// Message What is missing, such as the queue that is named. Absent when nothing is.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Queues LocalQueues of the namespace. Absent when there are none.
+	Queues []ConnectionQueue `json:"queues,omitempty,omitzero"`
+}
+
+// ConnectionPermission defines model for ConnectionPermission.
+type ConnectionPermission struct {
+	// Allowed `yes`, `no`, or `unknown` when the account may not ask.
+	Allowed string `json:"allowed"`
+
+	// Group API group. Absent for the core group.
+	Group string `json:"group,omitempty,omitzero"`
+
+	// Lost What does not work without it.
+	Lost string `json:"lost"`
+
+	// Namespace Absent for the whole cluster.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Required False: jobs run without it.
+	Required bool `json:"required"`
+
+	// Resource Such as `jobs` or `pods/log`.
+	Resource string `json:"resource"`
+
+	// Verb Such as `create`.
+	Verb string `json:"verb"`
+}
+
+// ConnectionPhase defines model for ConnectionPhase.
+type ConnectionPhase struct {
+	// Message What was seen, or why it failed. Absent when there is nothing to say.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Name `provider`, `policy`, `resolve`, `connect`, `tls`, `http`, `credentials` or `permissions`.
+	Name string `json:"name"`
+
+	// Ok Whether it went well.
+	Ok bool `json:"ok"`
+
+	// TookMs How long it took in milliseconds.
+	TookMs float64 `json:"took_ms"`
+}
+
+// ConnectionQueue defines model for ConnectionQueue.
+type ConnectionQueue struct {
+	// Active Whether it admits.
+	Active bool `json:"active"`
+
+	// ClusterQueue Name of its ClusterQueue.
+	ClusterQueue string `json:"cluster_queue"`
+
+	// Message What Kueue says of it. Absent when nothing.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Name Name of the LocalQueue.
+	Name string `json:"name"`
+}
+
+// ConnectionReport What one connection test found. Absent when none was made.
+type ConnectionReport struct {
+	// Capacity What the schedulable nodes hold. Absent when not known, which is not zero.
+	Capacity Capacity `json:"capacity,omitempty,omitzero"`
+
+	// Class What went wrong, such as `dns`, `refused`, `timeout`, `tls`, `not-kubernetes`, `credentials`, `permissions`, `policy` or `config`. Absent when ok.
+	Class string `json:"class,omitempty,omitzero"`
+
+	// Contexts The contexts to choose from, when the kubeconfig has several and none is current. Absent otherwise.
+	Contexts []string `json:"contexts,omitempty,omitzero"`
+
+	// ExpiresAt When the credentials end. Absent when that is not known.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+
+	// Fields The fields of the provider config or of the kubeconfig in it that are refused. Absent when none.
+	Fields []FieldError `json:"fields,omitempty,omitzero"`
+
+	// HTTPStatus Status of the answer that decided. Absent when none came.
+	HTTPStatus int `json:"http_status,omitempty,omitzero"`
+
+	// Identity UID that tells clusters apart. Absent when not known.
+	Identity string `json:"identity,omitempty,omitzero"`
+
+	// Kueue Whether Kueue is there. Absent when it was not looked at.
+	Kueue ConnectionKueue `json:"kueue,omitempty,omitzero"`
+
+	// LatencyMs Of one small request on an open connection, in milliseconds. Absent when none was answered.
+	LatencyMs *float64 `json:"latency_ms,omitempty"`
+
+	// Message The outcome in one sentence.
+	Message string `json:"message"`
+
+	// Namespace Namespace of the Jobs. Absent when it is not known.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Ok True: the cluster was reached, it knows the account, and it gives every permission that Jobs need.
+	Ok bool `json:"ok"`
+
+	// Permissions The table of permissions as the cluster answers it. Absent when it was not asked.
+	Permissions []ConnectionPermission `json:"permissions,omitempty,omitzero"`
+
+	// Phases The steps of the test in their order; those after a failed one are left out.
+	Phases []ConnectionPhase `json:"phases"`
+
+	// Remedy What to do about it. Absent when ok.
+	Remedy string `json:"remedy,omitempty,omitzero"`
+
+	// SameAs Names of other active clusters that are this one. Absent when none is known.
+	SameAs []string `json:"same_as,omitempty,omitzero"`
+
+	// Server URL of the API server. Absent when it is not known.
+	Server string `json:"server,omitempty,omitzero"`
+
+	// SkewSeconds The cluster's clock minus the server's, in seconds. Absent when not known.
+	SkewSeconds *float64 `json:"skew_seconds,omitempty"`
+
+	// TestedAt When the test began.
+	TestedAt time.Time `json:"tested_at"`
+
+	// TookMs How long it took in milliseconds.
+	TookMs float64 `json:"took_ms"`
+
+	// User The account as the cluster knows it. Absent when not known.
+	User string `json:"user,omitempty,omitzero"`
+
+	// Version Kubernetes version such as v1.37.2. Absent when not known.
+	Version string `json:"version,omitempty,omitzero"`
+
+	// Warnings What works and may not for long. Absent when nothing.
+	Warnings []string `json:"warnings,omitempty,omitzero"`
+}
+
+// ConnectionTestRequest defines model for ConnectionTestRequest.
+type ConnectionTestRequest struct {
+	// Namespace Kubernetes namespace of the Jobs. Absent or empty, the server's default namespace.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// ProviderConfig What the provider needs to connect. Absent, `{}`.
+	ProviderConfig json.RawMessage `json:"provider_config,omitempty,omitzero"`
+
+	// QueueName Kueue LocalQueue of the Jobs. Absent, none.
+	QueueName string `json:"queue_name,omitempty,omitzero"`
+
+	// Type A cluster type that a provider plugin serves, see `/cluster-types`.
+	Type string `json:"type"`
+}
+
 // Cordon Nothing new is placed there. Absent when it is not cordoned.
 type Cordon struct {
 	// At Since when.
@@ -559,6 +848,12 @@ type Cordon struct {
 
 	// Reason Why; may be empty.
 	Reason string `json:"reason"`
+}
+
+// CordonSet defines model for CordonSet.
+type CordonSet struct {
+	// Reason Why, for the others. Absent, none.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // Decision The record of one placement.
@@ -688,6 +983,24 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
+// HealthChange A change of a cluster's health, or of the reason for it.
+type HealthChange struct {
+	// At When it was stored.
+	At time.Time `json:"at"`
+
+	// From The health before.
+	From string `json:"from"`
+
+	// Message A sentence. Absent when ready.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Reason Why it is so since. Absent when ready.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// To The health after; the same when only the reason changed.
+	To string `json:"to"`
+}
+
 // LogEnd Data of the `end` event.
 type LogEnd struct {
 	// Code A stable word for the reason. Absent when there is none.
@@ -757,6 +1070,9 @@ type Observed struct {
 
 	// CheckedAt When it was last looked at. Absent when not contacted yet.
 	CheckedAt time.Time `json:"checked_at,omitempty,omitzero"`
+
+	// Conditions What the health follows from, the gravest first. Those that were never looked at are absent.
+	Conditions []Condition `json:"conditions,omitempty,omitzero"`
 
 	// Health `unknown` (not contacted yet), `ready`, `degraded`, `suspect` or `lost`. Suspect and lost take no placements.
 	Health string `json:"health"`
@@ -972,6 +1288,35 @@ type ProjectPatch struct {
 	Name *string `json:"name,omitempty"`
 }
 
+// RemovedAttempt defines model for RemovedAttempt.
+type RemovedAttempt struct {
+	// AttemptID Id of the attempt.
+	AttemptID string `json:"attempt_id"`
+
+	// JobName Name of its Job.
+	JobName string `json:"job_name,omitempty,omitzero"`
+
+	// MayStillRun True: its Job could not be deleted, or a create request may still take effect. Look for it by its name.
+	MayStillRun bool `json:"may_still_run"`
+
+	// Namespace Namespace of its Job.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+
+	// Reason A sentence.
+	Reason string `json:"reason"`
+
+	// State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	State State `json:"state"`
+
+	// VersionID Id of its version.
+	VersionID string `json:"version_id"`
+
+	// Was Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
+	// for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
+	Was State `json:"was"`
+}
+
 // ResourceCapacity Millicores for `cpu`, bytes for `memory` and `ephemeral-storage`, counts for all others. Free figures are negative on an overcommitted cluster.
 type ResourceCapacity struct {
 	// Free Free on all nodes together.
@@ -1151,6 +1496,12 @@ type VersionList struct {
 // After defines model for After.
 type After = int64
 
+// ConfirmIdentity defines model for ConfirmIdentity.
+type ConfirmIdentity = bool
+
+// ConnectionTest defines model for ConnectionTest.
+type ConnectionTest string
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
@@ -1172,17 +1523,41 @@ type ProjectRef = string
 // VersionRef defines model for VersionRef.
 type VersionRef = string
 
+// CreateClusterParams defines parameters for CreateCluster.
+type CreateClusterParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *CreateClusterParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// ConfirmIdentity True: yes, the connection leads to another cluster than before, or to the cluster of another row.
+	ConfirmIdentity *ConfirmIdentity `form:"confirm_identity,omitempty" json:"confirm_identity,omitempty"`
+}
+
+// CreateClusterParamsConnectionTest defines parameters for CreateCluster.
+type CreateClusterParamsConnectionTest string
+
 // DeleteClusterParams defines parameters for DeleteCluster.
 type DeleteClusterParams struct {
+	// Force True: end the live attempts instead of refusing.
+	Force *bool `form:"force,omitempty" json:"force,omitempty"`
+
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // UpdateClusterParams defines parameters for UpdateCluster.
 type UpdateClusterParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *UpdateClusterParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// ConfirmIdentity True: yes, the connection leads to another cluster than before, or to the cluster of another row.
+	ConfirmIdentity *ConfirmIdentity `form:"confirm_identity,omitempty" json:"confirm_identity,omitempty"`
+
 	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
+
+// UpdateClusterParamsConnectionTest defines parameters for UpdateCluster.
+type UpdateClusterParamsConnectionTest string
 
 // ListProcessesParams defines parameters for ListProcesses.
 type ListProcessesParams struct {
@@ -1229,8 +1604,17 @@ type CreateAPIKeyJSONRequestBody = APIKeyCreate
 // CreateClusterJSONRequestBody defines body for CreateCluster for application/json ContentType.
 type CreateClusterJSONRequestBody = ClusterCreate
 
+// TestConnectionJSONRequestBody defines body for TestConnection for application/json ContentType.
+type TestConnectionJSONRequestBody = ConnectionTestRequest
+
 // UpdateClusterJSONRequestBody defines body for UpdateCluster for application/json ContentType.
 type UpdateClusterJSONRequestBody = ClusterPatch
+
+// CordonClusterJSONRequestBody defines body for CordonCluster for application/json ContentType.
+type CordonClusterJSONRequestBody = CordonSet
+
+// TestClusterConnectionJSONRequestBody defines body for TestClusterConnection for application/json ContentType.
+type TestClusterConnectionJSONRequestBody = ClusterTestRequest
 
 // CreateProjectJSONRequestBody defines body for CreateProject for application/json ContentType.
 type CreateProjectJSONRequestBody = ProjectCreate
@@ -1272,7 +1656,10 @@ type ServerInterface interface {
 	ListClusters(ctx echo.Context) error
 	// CreateCluster Add a cluster (admins)
 	// (POST /clusters)
-	CreateCluster(ctx echo.Context) error
+	CreateCluster(ctx echo.Context, params CreateClusterParams) error
+	// TestConnection Test a connection that is not stored (admins)
+	// (POST /clusters/test-connection)
+	TestConnection(ctx echo.Context) error
 	// DeleteCluster Remove a cluster (admins)
 	// (DELETE /clusters/{cluster})
 	DeleteCluster(ctx echo.Context, cluster string, params DeleteClusterParams) error
@@ -1282,6 +1669,18 @@ type ServerInterface interface {
 	// UpdateCluster Change a cluster (admins)
 	// (PATCH /clusters/{cluster})
 	UpdateCluster(ctx echo.Context, cluster string, params UpdateClusterParams) error
+	// UncordonCluster Place on a cluster again (admins)
+	// (DELETE /clusters/{cluster}/cordon)
+	UncordonCluster(ctx echo.Context, cluster string) error
+	// CordonCluster Place nothing new on a cluster (admins)
+	// (PUT /clusters/{cluster}/cordon)
+	CordonCluster(ctx echo.Context, cluster string) error
+	// GetClusterHistory How the health of a cluster went (admins)
+	// (GET /clusters/{cluster}/history)
+	GetClusterHistory(ctx echo.Context, cluster string) error
+	// TestClusterConnection Test the connection of a cluster (admins)
+	// (POST /clusters/{cluster}/test-connection)
+	TestClusterConnection(ctx echo.Context, cluster string) error
 	// ListPlugins Every plugin that was found or is required, by name (admins)
 	// (GET /plugins)
 	ListPlugins(ctx echo.Context) error
@@ -1405,8 +1804,33 @@ func (w *ServerInterfaceWrapper) ListClusters(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) CreateCluster(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateClusterParams
+	// ------------- Optional query parameter "connection_test" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "connection_test", ctx.QueryParams(), &params.ConnectionTest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter connection_test: %s", err))
+	}
+
+	// ------------- Optional query parameter "confirm_identity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "confirm_identity", ctx.QueryParams(), &params.ConfirmIdentity, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter confirm_identity: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateCluster(ctx)
+	err = w.Handler.CreateCluster(ctx, params)
+	return err
+}
+
+// TestConnection converts echo context to params.
+func (w *ServerInterfaceWrapper) TestConnection(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestConnection(ctx)
 	return err
 }
 
@@ -1423,6 +1847,12 @@ func (w *ServerInterfaceWrapper) DeleteCluster(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params DeleteClusterParams
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", ctx.QueryParams(), &params.Force, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter force: %s", err))
+	}
 
 	headers := ctx.Request().Header
 	// ------------- Optional header parameter "If-Match" -------------
@@ -1475,6 +1905,19 @@ func (w *ServerInterfaceWrapper) UpdateCluster(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params UpdateClusterParams
+	// ------------- Optional query parameter "connection_test" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "connection_test", ctx.QueryParams(), &params.ConnectionTest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter connection_test: %s", err))
+	}
+
+	// ------------- Optional query parameter "confirm_identity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "confirm_identity", ctx.QueryParams(), &params.ConfirmIdentity, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter confirm_identity: %s", err))
+	}
 
 	headers := ctx.Request().Header
 	// ------------- Optional header parameter "If-Match" -------------
@@ -1495,6 +1938,70 @@ func (w *ServerInterfaceWrapper) UpdateCluster(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.UpdateCluster(ctx, cluster, params)
+	return err
+}
+
+// UncordonCluster converts echo context to params.
+func (w *ServerInterfaceWrapper) UncordonCluster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "cluster" -------------
+	var cluster string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster", ctx.Param("cluster"), &cluster, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cluster: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.UncordonCluster(ctx, cluster)
+	return err
+}
+
+// CordonCluster converts echo context to params.
+func (w *ServerInterfaceWrapper) CordonCluster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "cluster" -------------
+	var cluster string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster", ctx.Param("cluster"), &cluster, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cluster: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CordonCluster(ctx, cluster)
+	return err
+}
+
+// GetClusterHistory converts echo context to params.
+func (w *ServerInterfaceWrapper) GetClusterHistory(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "cluster" -------------
+	var cluster string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster", ctx.Param("cluster"), &cluster, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cluster: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetClusterHistory(ctx, cluster)
+	return err
+}
+
+// TestClusterConnection converts echo context to params.
+func (w *ServerInterfaceWrapper) TestClusterConnection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "cluster" -------------
+	var cluster string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster", ctx.Param("cluster"), &cluster, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cluster: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestClusterConnection(ctx, cluster)
 	return err
 }
 
@@ -1907,6 +2414,11 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/clusters/:cluster", wrapper.DeleteCluster, options.OperationMiddlewares["deleteCluster"]...)
 	router.GET(options.BaseURL+"/clusters/:cluster", wrapper.GetCluster, options.OperationMiddlewares["getCluster"]...)
 	router.PATCH(options.BaseURL+"/clusters/:cluster", wrapper.UpdateCluster, options.OperationMiddlewares["updateCluster"]...)
+	router.POST(options.BaseURL+"/clusters/test-connection", wrapper.TestConnection, options.OperationMiddlewares["testConnection"]...)
+	router.POST(options.BaseURL+"/clusters/:cluster/test-connection", wrapper.TestClusterConnection, options.OperationMiddlewares["testClusterConnection"]...)
+	router.GET(options.BaseURL+"/clusters/:cluster/history", wrapper.GetClusterHistory, options.OperationMiddlewares["getClusterHistory"]...)
+	router.DELETE(options.BaseURL+"/clusters/:cluster/cordon", wrapper.UncordonCluster, options.OperationMiddlewares["uncordonCluster"]...)
+	router.PUT(options.BaseURL+"/clusters/:cluster/cordon", wrapper.CordonCluster, options.OperationMiddlewares["cordonCluster"]...)
 	router.GET(options.BaseURL+"/cluster-types", wrapper.ListClusterTypes, options.OperationMiddlewares["listClusterTypes"]...)
 	router.GET(options.BaseURL+"/plugins", wrapper.ListPlugins, options.OperationMiddlewares["listPlugins"]...)
 	router.GET(options.BaseURL+"/settings/default-cluster", wrapper.GetDefaultCluster, options.OperationMiddlewares["getDefaultCluster"]...)
@@ -2103,7 +2615,8 @@ func (response ListClustersdefaultApplicationProblemPlusJSONResponse) VisitListC
 }
 
 type CreateClusterRequestObject struct {
-	Body *CreateClusterJSONRequestBody
+	Params CreateClusterParams
+	Body   *CreateClusterJSONRequestBody
 }
 
 type CreateClusterResponseObject interface {
@@ -2149,6 +2662,45 @@ func (response CreateClusterdefaultApplicationProblemPlusJSONResponse) VisitCrea
 	return err
 }
 
+type TestConnectionRequestObject struct {
+	Body *TestConnectionJSONRequestBody
+}
+
+type TestConnectionResponseObject interface {
+	VisitTestConnectionResponse(w http.ResponseWriter) error
+}
+
+type TestConnection200JSONResponse ConnectionReport
+
+func (response TestConnection200JSONResponse) VisitTestConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestConnectiondefaultApplicationProblemPlusJSONResponse) VisitTestConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DeleteClusterRequestObject struct {
 	Cluster string `json:"cluster"`
 	Params  DeleteClusterParams
@@ -2156,6 +2708,20 @@ type DeleteClusterRequestObject struct {
 
 type DeleteClusterResponseObject interface {
 	VisitDeleteClusterResponse(w http.ResponseWriter) error
+}
+
+type DeleteCluster200JSONResponse ClusterRemoval
+
+func (response DeleteCluster200JSONResponse) VisitDeleteClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type DeleteCluster204Response struct {
@@ -2268,6 +2834,180 @@ type UpdateClusterdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response UpdateClusterdefaultApplicationProblemPlusJSONResponse) VisitUpdateClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UncordonClusterRequestObject struct {
+	Cluster string `json:"cluster"`
+}
+
+type UncordonClusterResponseObject interface {
+	VisitUncordonClusterResponse(w http.ResponseWriter) error
+}
+
+type UncordonCluster200ResponseHeaders struct {
+	ETag string
+}
+
+type UncordonCluster200JSONResponse struct {
+	Body    Cluster
+	Headers UncordonCluster200ResponseHeaders
+}
+
+func (response UncordonCluster200JSONResponse) VisitUncordonClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UncordonClusterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UncordonClusterdefaultApplicationProblemPlusJSONResponse) VisitUncordonClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CordonClusterRequestObject struct {
+	Cluster string `json:"cluster"`
+	Body    *CordonClusterJSONRequestBody
+}
+
+type CordonClusterResponseObject interface {
+	VisitCordonClusterResponse(w http.ResponseWriter) error
+}
+
+type CordonCluster200ResponseHeaders struct {
+	ETag string
+}
+
+type CordonCluster200JSONResponse struct {
+	Body    Cluster
+	Headers CordonCluster200ResponseHeaders
+}
+
+func (response CordonCluster200JSONResponse) VisitCordonClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CordonClusterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CordonClusterdefaultApplicationProblemPlusJSONResponse) VisitCordonClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterHistoryRequestObject struct {
+	Cluster string `json:"cluster"`
+}
+
+type GetClusterHistoryResponseObject interface {
+	VisitGetClusterHistoryResponse(w http.ResponseWriter) error
+}
+
+type GetClusterHistory200JSONResponse ClusterHistory
+
+func (response GetClusterHistory200JSONResponse) VisitGetClusterHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetClusterHistorydefaultApplicationProblemPlusJSONResponse) VisitGetClusterHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestClusterConnectionRequestObject struct {
+	Cluster string `json:"cluster"`
+	Body    *TestClusterConnectionJSONRequestBody
+}
+
+type TestClusterConnectionResponseObject interface {
+	VisitTestClusterConnectionResponse(w http.ResponseWriter) error
+}
+
+type TestClusterConnection200JSONResponse ConnectionReport
+
+func (response TestClusterConnection200JSONResponse) VisitTestClusterConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestClusterConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestClusterConnectiondefaultApplicationProblemPlusJSONResponse) VisitTestClusterConnectionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -3093,6 +3833,9 @@ type StrictServerInterface interface {
 	// CreateCluster Add a cluster (admins)
 	// (POST /clusters)
 	CreateCluster(ctx context.Context, request CreateClusterRequestObject) (CreateClusterResponseObject, error)
+	// TestConnection Test a connection that is not stored (admins)
+	// (POST /clusters/test-connection)
+	TestConnection(ctx context.Context, request TestConnectionRequestObject) (TestConnectionResponseObject, error)
 	// DeleteCluster Remove a cluster (admins)
 	// (DELETE /clusters/{cluster})
 	DeleteCluster(ctx context.Context, request DeleteClusterRequestObject) (DeleteClusterResponseObject, error)
@@ -3102,6 +3845,18 @@ type StrictServerInterface interface {
 	// UpdateCluster Change a cluster (admins)
 	// (PATCH /clusters/{cluster})
 	UpdateCluster(ctx context.Context, request UpdateClusterRequestObject) (UpdateClusterResponseObject, error)
+	// UncordonCluster Place on a cluster again (admins)
+	// (DELETE /clusters/{cluster}/cordon)
+	UncordonCluster(ctx context.Context, request UncordonClusterRequestObject) (UncordonClusterResponseObject, error)
+	// CordonCluster Place nothing new on a cluster (admins)
+	// (PUT /clusters/{cluster}/cordon)
+	CordonCluster(ctx context.Context, request CordonClusterRequestObject) (CordonClusterResponseObject, error)
+	// GetClusterHistory How the health of a cluster went (admins)
+	// (GET /clusters/{cluster}/history)
+	GetClusterHistory(ctx context.Context, request GetClusterHistoryRequestObject) (GetClusterHistoryResponseObject, error)
+	// TestClusterConnection Test the connection of a cluster (admins)
+	// (POST /clusters/{cluster}/test-connection)
+	TestClusterConnection(ctx context.Context, request TestClusterConnectionRequestObject) (TestClusterConnectionResponseObject, error)
 	// ListPlugins Every plugin that was found or is required, by name (admins)
 	// (GET /plugins)
 	ListPlugins(ctx context.Context, request ListPluginsRequestObject) (ListPluginsResponseObject, error)
@@ -3317,8 +4072,10 @@ func (sh *strictHandler) ListClusters(ctx echo.Context) error {
 }
 
 // CreateCluster operation middleware
-func (sh *strictHandler) CreateCluster(ctx echo.Context) error {
+func (sh *strictHandler) CreateCluster(ctx echo.Context, params CreateClusterParams) error {
 	var request CreateClusterRequestObject
+
+	request.Params = params
 
 	var body CreateClusterJSONRequestBody
 	var err error
@@ -3356,6 +4113,52 @@ func (sh *strictHandler) CreateCluster(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(CreateClusterResponseObject); ok {
 		return validResponse.VisitCreateClusterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestConnection operation middleware
+func (sh *strictHandler) TestConnection(ctx echo.Context) error {
+	var request TestConnectionRequestObject
+
+	var body TestConnectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestConnection(ctx.Request().Context(), request.(TestConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestConnection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestConnectionResponseObject); ok {
+		return validResponse.VisitTestConnectionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -3456,6 +4259,152 @@ func (sh *strictHandler) UpdateCluster(ctx echo.Context, cluster string, params 
 		return err
 	} else if validResponse, ok := response.(UpdateClusterResponseObject); ok {
 		return validResponse.VisitUpdateClusterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UncordonCluster operation middleware
+func (sh *strictHandler) UncordonCluster(ctx echo.Context, cluster string) error {
+	var request UncordonClusterRequestObject
+
+	request.Cluster = cluster
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.UncordonCluster(ctx.Request().Context(), request.(UncordonClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UncordonCluster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UncordonClusterResponseObject); ok {
+		return validResponse.VisitUncordonClusterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CordonCluster operation middleware
+func (sh *strictHandler) CordonCluster(ctx echo.Context, cluster string) error {
+	var request CordonClusterRequestObject
+
+	request.Cluster = cluster
+
+	var body CordonClusterJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CordonCluster(ctx.Request().Context(), request.(CordonClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CordonCluster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CordonClusterResponseObject); ok {
+		return validResponse.VisitCordonClusterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetClusterHistory operation middleware
+func (sh *strictHandler) GetClusterHistory(ctx echo.Context, cluster string) error {
+	var request GetClusterHistoryRequestObject
+
+	request.Cluster = cluster
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusterHistory(ctx.Request().Context(), request.(GetClusterHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusterHistory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetClusterHistoryResponseObject); ok {
+		return validResponse.VisitGetClusterHistoryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestClusterConnection operation middleware
+func (sh *strictHandler) TestClusterConnection(ctx echo.Context, cluster string) error {
+	var request TestClusterConnectionRequestObject
+
+	request.Cluster = cluster
+
+	var body TestClusterConnectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestClusterConnection(ctx.Request().Context(), request.(TestClusterConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestClusterConnection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestClusterConnectionResponseObject); ok {
+		return validResponse.VisitTestClusterConnectionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
