@@ -32,6 +32,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/secret"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -140,8 +141,9 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
+	box := secret.NewBox(a.cfg.KeysetFile)
 	if a.db, err = store.Open(ctx, store.Options{
-		URL: a.cfg.Database, Exclusive: true, Lost: func(err error) { a.failed <- err }, Logger: a.log.Named("store"),
+		URL: a.cfg.Database, Exclusive: true, Lost: func(err error) { a.failed <- err }, Logger: a.log.Named("store"), Sealer: box,
 	}); err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}
@@ -153,9 +155,30 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	if len(applied) > 0 {
 		a.log.Info("database brought up to date", "migrations", applied)
 	}
+	if err := a.openSecrets(ctx, box); err != nil {
+		return err
+	}
 	a.install, err = a.db.EnsureSetting(ctx, store.SettingInstallation, uuid.NewString())
 	if err != nil {
 		return fmt.Errorf("read the installation's id: %w", err)
+	}
+	return nil
+}
+
+// openSecrets refuses to go on without the keyset that the database was encrypted with.
+func (a *app) openSecrets(ctx context.Context, box *secret.Box) error {
+	did, err := box.Start(ctx, a.db)
+	if err != nil {
+		return fmt.Errorf("open the stored secrets: %w", err)
+	}
+	if did.Created {
+		a.say("first start: made the keyset %s. Back it up: without it the stored provider configs cannot be read.", a.cfg.KeysetFile)
+	}
+	if did.Encrypted > 0 {
+		a.log.Info("stored provider configs encrypted", "number", did.Encrypted)
+	}
+	for _, id := range did.Unreadable {
+		a.log.Error("a stored provider config cannot be decrypted: its row was changed; give the cluster a new config", "cluster", id)
 	}
 	return nil
 }

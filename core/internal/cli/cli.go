@@ -118,7 +118,7 @@ func (c *command) root() *cobra.Command {
 	f.StringVarP(&c.project, "project", "p", "", "project, id or name (default NAGELFLUH_PROJECT, else default)")
 	f.StringVarP(&c.output, "output", "o", "table", "table, json or yaml")
 	root.AddCommand(
-		c.serverCommand(), c.migrateCommand(), c.configCommand(), c.versionCommand(),
+		c.serverCommand(), c.migrateCommand(), c.secretsCommand(), c.configCommand(), c.versionCommand(),
 		c.runCommand(), c.dryRunCommand(), c.processesCommand(), c.explainCommand(), c.logsCommand(), c.cancelCommand(),
 		c.clustersCommand(), c.pluginsCommand(), c.projectsCommand(), c.usersCommand(), c.keysCommand(),
 	)

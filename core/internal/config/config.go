@@ -23,6 +23,7 @@ type Config struct {
 	DebugListen     string
 	DataDir         string
 	Database        string // never empty after Load
+	KeysetFile      string // never empty after Load
 	ServerURL       string
 	ShutdownTimeout time.Duration
 
@@ -179,6 +180,16 @@ func (c *Config) finish() (errs []error) {
 	}
 	if !strings.HasPrefix(c.Database, "sqlite:") && !strings.HasPrefix(c.Database, "postgres://") && !strings.HasPrefix(c.Database, "postgresql://") {
 		bad("database", "begins with neither sqlite: nor postgres://")
+	}
+	if c.KeysetFile == "" {
+		c.KeysetFile = filepath.Join(c.DataDir, "keyset.json")
+	} else if abs, err := filepath.Abs(c.KeysetFile); err != nil {
+		bad("secrets.keyset_file", "%v", err)
+	} else {
+		c.KeysetFile = abs
+	}
+	if path, err := filepath.Abs(strings.TrimPrefix(strings.TrimPrefix(c.Database, "sqlite:"), "//")); err == nil && path == c.KeysetFile {
+		bad("secrets.keyset_file", "is the database's own file: the keyset must lie outside of it")
 	}
 	if c.LogArchive == "" {
 		c.LogArchive = (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(c.DataDir, "logs"))}).String()

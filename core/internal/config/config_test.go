@@ -55,6 +55,7 @@ func TestFaults(t *testing.T) {
 		"bad duration":        {env: []string{"NAGELFLUH_JOBS_RETENTION=soon"}, says: "environment variable NAGELFLUH_JOBS_RETENTION"},
 		"bad address":         {yaml: "listen: nowhere", says: "want host:port"},
 		"bad database":        {env: []string{"NAGELFLUH_DATABASE=mysql://u:geheim@h/x"}, says: "neither sqlite"},
+		"keyset in database":  {env: []string{"NAGELFLUH_DATABASE=sqlite:/x/n.db", "NAGELFLUH_SECRETS_KEYSET_FILE=/x/n.db"}, says: "outside of it"},
 		"plugin name":         {yaml: "plugins: {gpu: {}}", says: "provider- or selector-"},
 		"plugin key":          {yaml: "plugins: {selector-gpu: {requird: true}}", says: "unknown field"},
 		"plugin policy":       {yaml: "plugins: {selector-gpu: {on_error: shrug}}", says: "want fail or ignore"},

@@ -24,6 +24,9 @@ func (c *Config) settings() []setting {
 			doc: "Directory of everything the server keeps in files: database, logs, the first admin key. Made when absent."},
 		{key: "database", value: text(&c.Database), secret: true, flag: "database", sample: "postgres://nagelfluh:password@db.example:5432/nagelfluh",
 			doc: "Database: sqlite:PATH or postgres://user:password@host:port/name. Empty: SQLite in the data directory."},
+		{key: "secrets.keyset_file", value: text(&c.KeysetFile), sample: "/etc/nagelfluh/keyset.json",
+			doc: "File with the keys that the provider configs of clusters are encrypted with. Made at the first start, readable by its owner only; back it up " +
+				"with the database, but not in the same place. Empty: keyset.json in the data directory."},
 		{key: "server_url", value: text(&c.ServerURL), env: "SERVER_URL", sample: "https://nagelfluh.example",
 			doc: "Address under which users reach the server, shown at the start. Empty: the address it listens on."},
 		{key: "shutdown_timeout", value: duration(&c.ShutdownTimeout), def: one("20s"),

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -39,9 +38,9 @@ type clusterModel struct {
 	RemovedAt      *int64
 }
 
-func (m clusterModel) cluster() cluster.Cluster {
+func (db *DB) cluster(m clusterModel) cluster.Cluster {
 	c := cluster.Cluster{
-		ID: m.ID, Name: m.Name, Type: m.Type, ProviderConfig: json.RawMessage(m.ProviderConfig), Namespace: m.Namespace,
+		ID: m.ID, Name: m.Name, Type: m.Type, ProviderConfig: db.configOf(m), Namespace: m.Namespace,
 		Labels: labelsOf(m.Labels), SortOrder: m.SortOrder, Active: m.Active, QueueName: m.QueueName, MaxRuntime: m.MaxRuntime,
 		Provisioning: cluster.Provisioning(m.Provisioning), CreatedAt: timeOf(m.CreatedAt), UpdatedAt: timeOf(m.UpdatedAt),
 		Revision: m.Revision, ConfigRevision: m.ConfigRevision,
@@ -50,14 +49,20 @@ func (m clusterModel) cluster() cluster.Cluster {
 		c.Cordon = &cluster.Cordon{}
 		fromJSON(m.Cordon, c.Cordon)
 	}
-	fromJSON(m.Observed, &c.Observed)
+	c.Observed = m.observed()
 	return c
 }
 
-// clusterRow is what an admin says of a cluster; what was observed and the counts are not in it.
+func (m clusterModel) observed() (o cluster.Observed) {
+	fromJSON(m.Observed, &o)
+	return o
+}
+
+// clusterRow is what an admin says of a cluster; the config, which is to be sealed, what was observed and the counts are
+// not in it.
 func clusterRow(c cluster.Cluster) clusterModel {
 	m := clusterModel{
-		ID: c.ID, Name: c.Name, Type: c.Type, ProviderConfig: cmp.Or(string(c.ProviderConfig), "{}"), Namespace: c.Namespace,
+		ID: c.ID, Name: c.Name, Type: c.Type, Namespace: c.Namespace,
 		Labels: labelsJSON(c.Labels), SortOrder: c.SortOrder, Active: c.Active, QueueName: c.QueueName, MaxRuntime: c.MaxRuntime,
 		Provisioning: cmp.Or(string(c.Provisioning), string(cluster.Provisioned)),
 	}
@@ -77,7 +82,7 @@ func (db *DB) Clusters(ctx context.Context) ([]cluster.Cluster, error) {
 		}
 		all := make([]cluster.Cluster, len(rows))
 		for i, m := range rows {
-			all[i] = m.cluster()
+			all[i] = db.cluster(m)
 		}
 		return all, nil
 	})
@@ -105,21 +110,27 @@ func (db *DB) CreateCluster(ctx context.Context, c cluster.Cluster) (cluster.Clu
 	m := clusterRow(c)
 	at := now()
 	m.CreatedAt, m.UpdatedAt, m.Revision, m.ConfigRevision = micros(at), micros(at), 1, 1
-	m.Observed = toJSON(cluster.Observed{Health: cluster.New, Since: at})
-	err := db.write(ctx, "create-cluster", func(t *tx) error {
+	m.Observed = toJSON(cluster.Observed{Health: cluster.New, Since: at, Identity: c.Observed.Identity})
+	err := db.write(ctx, "create-cluster", func(t *tx) (err error) {
+		if m.ProviderConfig, err = t.sealConfig(ctx, c.ID, c.ProviderConfig, ""); err != nil {
+			return err
+		}
 		if _, err := t.NewInsert().Model(&m).Exec(ctx); err != nil {
 			return nameUsed(err, cluster.ErrNameUsed, c.Name)
 		}
 		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: c.ID, Message: "Cluster " + c.Name + " added"})
 		return nil
 	})
-	return m.cluster(), err
+	if err != nil {
+		return cluster.Cluster{}, err
+	}
+	return db.cluster(m), nil
 }
 
 // UpdateCluster reads a cluster, changes what an admin says of it and writes it, as one step. With a revision it does so
 // only when the cluster still has it, else cluster.ErrStale. The function is pure and may run more than once; a change
-// that leaves everything as it was writes nothing. The namespace does not change while live attempts hold the cluster
-// (cluster.ErrInUse).
+// that leaves everything as it was writes nothing. Neither the namespace nor a known identity, the one thing of what is
+// observed that an admin may change, does so while live attempts hold the cluster (cluster.ErrInUse).
 func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, change func(*cluster.Cluster) error) (cluster.Cluster, error) {
 	var out cluster.Cluster
 	err := db.write(ctx, "update-cluster", func(t *tx) error {
@@ -130,18 +141,28 @@ func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, cha
 		if revision != nil && *revision != m.Revision {
 			return fmt.Errorf("%w: %s is at revision %d, not %d", cluster.ErrStale, m.Name, m.Revision, *revision)
 		}
-		c := m.cluster()
+		c := db.cluster(m)
+		known := c.Observed
 		if err := change(&c); err != nil {
 			return err
 		}
 		next := clusterRow(c)
+		if next.ProviderConfig, err = t.sealConfig(ctx, id, c.ProviderConfig, m.ProviderConfig); err != nil {
+			return err
+		}
 		next.ID, next.Observed, next.CreatedAt, next.UpdatedAt = m.ID, m.Observed, m.CreatedAt, m.UpdatedAt
+		identified := c.Observed.Identity != known.Identity
+		if identified {
+			o := known
+			o.Identity = c.Observed.Identity
+			next.Observed = toJSON(o)
+		}
 		next.Revision, next.ConfigRevision = m.Revision, m.ConfigRevision
 		if reflect.DeepEqual(m, next) {
-			out = m.cluster()
+			out = db.cluster(m)
 			return nil
 		}
-		if next.Namespace != m.Namespace {
+		if next.Namespace != m.Namespace || identified && known.Identity != "" {
 			if err := t.unused(ctx, m); err != nil {
 				return err
 			}
@@ -151,11 +172,11 @@ func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, cha
 		if next.Type != m.Type || next.ProviderConfig != m.ProviderConfig {
 			next.ConfigRevision++
 		}
-		if _, err := t.NewUpdate().Model(&next).ExcludeColumn("id", "observed", "created_at", "removed_at").WherePK().Exec(ctx); err != nil {
+		if _, err := t.NewUpdate().Model(&next).ExcludeColumn("id", "created_at", "removed_at").WherePK().Exec(ctx); err != nil {
 			return nameUsed(err, cluster.ErrNameUsed, next.Name)
 		}
 		t.emit(ctx, event.Event{Kind: event.ClusterChanged, ClusterID: id, Message: "Cluster " + next.Name + " changed"})
-		out = next.cluster()
+		out = db.cluster(next)
 		return nil
 	})
 	return out, err

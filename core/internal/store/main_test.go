@@ -18,6 +18,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/secret"
 	"github.com/nagelfluh/nagelfluh/migrations"
 	"github.com/nagelfluh/nagelfluh/rig/postgres"
 )
@@ -30,8 +31,17 @@ var server struct {
 	err error
 }
 
+// box is the keyset of all databases of this test run.
+var box *secret.Box
+
 func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "store-test-")
+	if err != nil {
+		panic(err)
+	}
+	box = secret.NewBox(filepath.Join(dir, "keyset.json"))
 	code := m.Run()
+	_ = os.RemoveAll(dir)
 	if server.Server != nil {
 		_ = server.Stop()
 	}
@@ -92,7 +102,7 @@ func newURL(t testing.TB, d migrations.Dialect) string {
 }
 
 func open(t testing.TB, dbURL string) *DB {
-	db, err := Open(context.Background(), Options{URL: dbURL, Exclusive: true, Lost: func(error) {}})
+	db, err := Open(context.Background(), Options{URL: dbURL, Exclusive: true, Lost: func(error) {}, Sealer: box})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +112,9 @@ func open(t testing.TB, dbURL string) *DB {
 		}
 	})
 	if _, err := db.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.Start(context.Background(), db); err != nil {
 		t.Fatal(err)
 	}
 	return db

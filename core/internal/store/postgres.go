@@ -28,7 +28,7 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "nagelfluh"
 	}
-	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger}
+	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger, sealer: o.Sealer}
 	db.memory.on = o.Exclusive
 	defer func() {
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 const (
 	SettingDefaultCluster = "default_cluster" // id of the default cluster; empty: none
 	SettingInstallation   = "installation_id" // names this installation at the clusters; made at the first start
+
+	settingKeyset = "keyset" // fingerprints of the keys that the provider configs are sealed with
 )
 
 type settingModel struct {
@@ -43,10 +45,14 @@ func (db *DB) SetSetting(ctx context.Context, key, value string) error {
 				return err
 			}
 		}
-		_, err := t.NewInsert().Model(&settingModel{Key: key, Value: value}).
-			On("CONFLICT (key) DO UPDATE").Set("value = excluded.value").Exec(ctx)
-		return err
+		return t.setSetting(ctx, key, value)
 	})
+}
+
+func (t *tx) setSetting(ctx context.Context, key, value string) error {
+	_, err := t.NewInsert().Model(&settingModel{Key: key, Value: value}).
+		On("CONFLICT (key) DO UPDATE").Set("value = excluded.value").Exec(ctx)
+	return err
 }
 
 // EnsureSetting stores a value unless there is one, and returns the one that is stored then. Of several callers at once

@@ -34,7 +34,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	if path, err = createFile(path); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	db := &DB{dialect: migrations.SQLite, log: o.Logger}
+	db := &DB{dialect: migrations.SQLite, log: o.Logger, sealer: o.Sealer}
 	db.memory.on = o.Exclusive
 	defer func() {
 		if err != nil {
@@ -52,7 +52,7 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	// FULL: a commit is on the disk before it is answered. Beside the writer's own connection there is one to prepare
 	// statements and one for migrations; busy_timeout covers those and other programs, for the writer itself is alone.
 	db.sql, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "busy_timeout(10000)",
-		"journal_size_limit(67108864)")+"&_txlock=immediate")
+		"journal_size_limit(67108864)", "secure_delete(ON)")+"&_txlock=immediate")
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}

@@ -34,6 +34,8 @@ type Options struct {
 	// once. It is called once at most, and only on PostgreSQL. Required with Exclusive.
 	Lost   func(error)
 	Logger hclog.Logger // nil: silent
+	// Sealer encrypts provider configs; nil: none can be stored or read, as in commands that need none.
+	Sealer Sealer
 }
 
 // DB is an open database. It is safe for concurrent use.
@@ -48,6 +50,7 @@ type DB struct {
 	writer  writer
 	hub     event.Hub
 	log     hclog.Logger
+	sealer  Sealer
 	closers []func() error // run in reverse order
 }
 
