@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -80,6 +82,26 @@ func checkAddr(addr netip.Addr, allow []netip.Prefix) error {
 		}
 	}
 	return nil
+}
+
+// checkProxied wraps a proxy function, nil included. A proxy dials what it is told, so a forbidden address in the URL itself
+// is refused before; what a name means to the proxy is for the proxy to judge.
+func checkProxied(proxy func(*http.Request) (*url.URL, error), allow []netip.Prefix) func(*http.Request) (*url.URL, error) {
+	if proxy == nil {
+		return nil
+	}
+	return func(req *http.Request) (*url.URL, error) {
+		u, err := proxy(req)
+		if err != nil || u == nil {
+			return u, err
+		}
+		if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil {
+			if err := checkAddr(addr, allow); err != nil {
+				return nil, err
+			}
+		}
+		return u, nil
+	}
 }
 
 // newDialer returns a dial function that checks each address after the name has been resolved, so that no name can lead

@@ -93,7 +93,7 @@ func (l *link) newWire(creds *credentials) (*wire, error) {
 	}
 	conns, dial := newDialer(l.allow)
 	base := newTransport()
-	base.TLSClientConfig, base.Proxy, base.DialContext = cfg, proxy, dial
+	base.TLSClientConfig, base.Proxy, base.DialContext = cfg, checkProxied(proxy, l.allow), dial
 	return &wire{creds: creds, base: base, rt: base, conns: conns}, nil
 }
 
@@ -115,6 +115,7 @@ func (l *link) backendWire(t target) (*wire, error) {
 	if base.Proxy == nil && l.proxyEnv {
 		base.Proxy = http.ProxyFromEnvironment
 	}
+	base.Proxy = checkProxied(base.Proxy, l.allow)
 	rt, err := transport.HTTPWrappersForConfig(tc, base)
 	if err != nil {
 		return nil, err
@@ -150,9 +151,11 @@ func newTransport() *http.Transport {
 	return &http.Transport{
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 25,
-		IdleConnTimeout:     90 * time.Second,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingIdle, PingTimeout: pingTimeout},
+		// The bound of what comes before the body, which is bounded elsewhere.
+		MaxResponseHeaderBytes: 1 << 20,
+		MaxIdleConnsPerHost:    25,
+		IdleConnTimeout:        90 * time.Second,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingIdle, PingTimeout: pingTimeout},
 	}
 }
 

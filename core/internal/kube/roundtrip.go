@@ -43,23 +43,31 @@ func (noAnswer) Temporary() bool { return true }
 // when the cluster does not know them.
 func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	verb, resource := kindOf(req)
+	// One deadline for all of it: the wait for credentials and the second request too.
+	end := time.Now().Add(callTimeout)
+	waiting := req.Context()
+	if _, bounded := waiting.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(waiting, end)
+		defer cancel()
+	}
 	for asked := false; ; {
 		if l.dead.Load() {
 			return nil, ErrReplaced
 		}
 		if c := l.current.Load().creds; l.renew != nil && !c.renewAt.IsZero() {
 			if now := time.Now(); now.After(c.renewAt) {
-				l.renew(req.Context(), c, now.After(c.expiresAt))
+				l.renew(waiting, c, now.After(c.expiresAt))
 			}
 		}
-		resp, used, err := l.send(req, verb, resource)
+		resp, used, err := l.send(req, verb, resource, end)
 		if errors.Is(err, ErrReplaced) && req.Context().Err() == nil && !l.isClosed() {
 			continue // a stream that had not opened yet when the credentials changed
 		}
 		if err != nil || resp.StatusCode != http.StatusUnauthorized || asked || l.renew == nil || req.Body != nil && req.GetBody == nil {
 			return resp, err
 		}
-		if !l.renew(req.Context(), used, true) {
+		if !l.renew(waiting, used, true) {
 			return resp, nil
 		}
 		if req.Body != nil {
@@ -76,8 +84,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// send is one request on the current wire, bounded and observed. It also returns the credentials that it used.
-func (l *link) send(req *http.Request, verb, resource string) (*http.Response, *credentials, error) {
+// send is one request on the current wire, bounded and observed; end is for those whose caller set no deadline. It also
+// returns the credentials that it used.
+func (l *link) send(req *http.Request, verb, resource string, end time.Time) (*http.Response, *credentials, error) {
 	s := &stream{link: l, watch: verb == "watch", long: verb == "watch" || verb == "log"}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	s.cancel = cancel
@@ -92,7 +101,7 @@ func (l *link) send(req *http.Request, verb, resource string) (*http.Response, *
 	if s.watch {
 		timer = time.AfterFunc(openTimeout, func() { cancel(noAnswer{}) })
 	} else if _, bounded := ctx.Deadline(); !bounded && !s.long {
-		timer = time.AfterFunc(callTimeout, func() { s.late.Store(true); cancel(context.DeadlineExceeded) })
+		timer = time.AfterFunc(time.Until(end), func() { s.late.Store(true); cancel(context.DeadlineExceeded) })
 	}
 	out := req.Clone(ctx)
 	if w.creds.token != "" && out.Header.Get("Authorization") == "" {
