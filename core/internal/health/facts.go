@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
@@ -28,9 +29,10 @@ const (
 // errNoVersion: an answer came that no Kubernetes gives.
 var errNoVersion = errors.New("the answer to /version is none of Kubernetes")
 
-// serverVersion asks what runs there.
+// serverVersion asks what runs there. Probes are not repeated by client-go: its pauses would hide a broken connection for
+// as long as a probe may take.
 func serverVersion(ctx context.Context, c *kube.Client) (string, error) {
-	body, err := c.Probe().Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	body, err := c.Probe().Discovery().RESTClient().Get().MaxRetries(0).AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return "", err
 	}
@@ -48,8 +50,9 @@ func serverVersion(ctx context.Context, c *kube.Client) (string, error) {
 // proves nothing about the credentials. The name, which no Job has, keeps the answer empty: from its cache, the API server
 // gives all that there are, whatever the limit.
 func mayWork(ctx context.Context, c *kube.Client) error {
-	_, err := c.Probe().BatchV1().Jobs(c.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=nagelfluh-probe", ResourceVersion: "0"})
-	return err
+	return c.Probe().BatchV1().RESTClient().Get().MaxRetries(0).Namespace(c.Namespace).Resource("jobs").
+		VersionedParams(&metav1.ListOptions{FieldSelector: "metadata.name=nagelfluh-probe", ResourceVersion: "0"}, scheme.ParameterCodec).
+		Do(ctx).Error()
 }
 
 // readSlowFacts looks at what hardly ever changes: the namespace, which cluster it is, and its clock. What is amiss with

@@ -186,17 +186,24 @@ func (w *world) writes(id string) int {
 
 func start(t *testing.T, ids ...string) (*world, *Monitor) {
 	t.Helper()
+	return startWith(t, func(*Options) {}, ids...)
+}
+
+func startWith(t *testing.T, change func(*Options), ids ...string) (*world, *Monitor) {
+	t.Helper()
 	w := &world{rows: map[string]cluster.Cluster{}, apis: map[string]*fakeAPI{}, observed: map[string]int{}}
 	for _, id := range ids {
 		w.rows[id] = cluster.Cluster{ID: id, Active: true, Provisioning: cluster.Provisioned, ConfigRevision: 1}
 		w.apis[id] = newFakeAPI(t)
 	}
 	registry := kube.NewRegistry(kube.Options{Source: w, Connector: w, DefaultNamespace: "jobs"})
-	m := New(Options{
+	o := Options{
 		Store: w, Clients: registry, Interval: 20 * time.Millisecond, CapacityEvery: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
 		SuspectAfter: 500 * time.Millisecond, LostAfter: 2 * time.Second, Scan: 10 * time.Millisecond,
 		Counted: func(_ string, attempts map[string]bool) { w.mu.Lock(); defer w.mu.Unlock(); w.counted = attempts },
-	})
+	}
+	change(&o)
+	m := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = m.Run(ctx) }()
