@@ -21,6 +21,8 @@ const (
 	rewriteEvery = time.Minute
 	// kickPause is the shortest time between two checks on demand.
 	kickPause = time.Second
+	// stoodStill is the least time without any step of a check that counts as a standstill and not as a busy machine.
+	stoodStill = 30 * time.Second
 	// slowFacts is how often identity, namespace and clock are looked at.
 	slowFacts = 5 * time.Minute
 )
@@ -206,7 +208,7 @@ func (c *check) recount(ctx context.Context) {
 
 // awake takes a time in which this process stood still out of the outage: nobody looked then.
 func (c *check) awake(now time.Time) {
-	most := 2*c.m.o.Interval + 6*c.m.o.Timeout
+	most := max(stoodStill, 2*c.m.o.Interval+6*c.m.o.Timeout)
 	if gap := now.Sub(c.awakeAt); !c.awakeAt.IsZero() && gap > most {
 		c.outage.skip(gap)
 	}
