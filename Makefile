@@ -51,6 +51,11 @@ bench: build devcluster ## Measure on two dev clusters and print a table of rati
 	@(cd e2e && $(BUILD) -o ../bin/bench ./bench)
 	exec bin/bench $(BENCH)
 
+FUZZTIME ?= 10m
+.PHONY: fuzz
+fuzz: ## Look for texts that get past the kubeconfig policy; FUZZTIME=10m is how long
+	@cd core && go test -run '^$$' -fuzz '^FuzzRebuild$$' -fuzztime $(FUZZTIME) -timeout 0 ./internal/kubeconfig
+
 .PHONY: lint
 lint: ## Check the code and the walls between packages
 	@.ci/tools.sh golangci-lint buf
