@@ -87,7 +87,8 @@ func TestOutsidePlugins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.Do(t.Context(), "POST", "/clusters", map[string]any{
+	// It is the cluster gpu a second time.
+	r, err := w.Do(t.Context(), "POST", "/clusters?confirm_identity=true", map[string]any{
 		"name": "friend", "type": "borrowed", "provider_config": map[string]string{"access": string(kubeconfig)},
 	})
 	if err != nil || r.Status != 201 {

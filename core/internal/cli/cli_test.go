@@ -274,6 +274,98 @@ func TestClusterFlagsComeFromTheSchema(t *testing.T) {
 	}
 }
 
+// report is what a test finds of a cluster at which one right is missing.
+func report(ok bool, class string) object {
+	return object{
+		"ok": ok, "class": class, "message": "Jobs cannot run.", "remedy": "Ask its admin.", "server": "https://c.example", "version": "v1.37.2",
+		"latency_ms": 3.2, "skew_seconds": -1.5, "took_ms": 40, "tested_at": "2026-01-02T03:04:05Z", "warnings": []string{"it ends soon"},
+		"phases": []object{{"name": "connect", "ok": true, "took_ms": 2, "message": "10.0.0.1"}, {"name": "permissions", "ok": false, "took_ms": 1500}},
+		"permissions": []object{
+			{"verb": "create", "group": "batch", "resource": "jobs", "namespace": "team-a", "required": true, "allowed": "no", "lost": "no job runs"},
+			{"verb": "get", "resource": "pods/log", "namespace": "team-a", "required": true, "allowed": "yes", "lost": "no logs"},
+			{"verb": "list", "resource": "nodes", "required": false, "allowed": "no", "lost": "capacity is unknown"},
+			{"verb": "get", "resource": "namespaces", "required": false, "allowed": "unknown", "lost": "identity"},
+		},
+		"kueue":    object{"installed": true, "queues": []object{{"name": "q", "cluster_queue": "cq", "active": true}}},
+		"capacity": object{"observed_at": "2026-01-02T03:04:05Z", "nodes": 2, "resources": object{"nvidia.com/gpu": object{"node_max": 8, "node_free_max": 3, "total": 16, "free": 5}}},
+	}
+}
+
+func TestConnectionTestForPeople(t *testing.T) {
+	env := server(t, map[string]http.HandlerFunc{
+		"GET /cluster-types": answer(200, object{"items": []object{}}), "GET /clusters/c": answer(200, object{"type": "t"}),
+		"POST /clusters/c/test-connection": answer(200, report(false, "permissions")), "POST /clusters/test-connection": answer(200, report(true, "")),
+	})
+	code, out, errs := execute(t, append(env, "LC_ALL=de_CH.UTF-8"), "", "clusters", "test", "c")
+	if code != ExitError || errs != "" {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	for _, want := range []string{
+		"✗  Jobs cannot run. (permissions)", "Ask its admin.", "!  it ends soon", "✓  connect      2ms   10.0.0.1", "✗  permissions  1.5s",
+		"✗  create jobs.batch  namespace team-a   no job runs", "✓  get pods/log       namespace team-a",
+		"!  list nodes         the whole cluster  capacity is unknown", "?  get namespaces     the whole cluster  could not be asked",
+		"-1.5 s", "5/16 nvidia.com/gpu", "✓  q  cluster queue cq",
+	} {
+		if !strings.Contains(words(out), words(want)) { // how wide the columns are is not at stake
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	code, out, _ = execute(t, append(env, "LC_ALL=C"), "", "clusters", "test", "--type", "t")
+	if code != 0 || strings.ContainsFunc(out, func(r rune) bool { return r > 126 }) || !strings.Contains(out, "[ok]") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if code, out, _ = execute(t, env, "", "clusters", "test", "c", "-o", "json"); code != ExitError || !json.Valid([]byte(out)) {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if code, _, errs = execute(t, env, "", "clusters", "test"); code != ExitUsage {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+func words(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func TestAddAndEditShowTheReport(t *testing.T) {
+	var query string
+	refuse := func(status int, code, class string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			query = r.URL.RawQuery
+			answer(status, object{"status": status, "code": code, "detail": "it is not the same", "details": object{"report": report(code != "connection_test_failed", class)}})(w, r)
+		}
+	}
+	env := server(t, map[string]http.HandlerFunc{
+		"GET /cluster-types": answer(200, object{"items": []object{}}), "GET /clusters/c": answer(200, object{"type": "t"}),
+		"POST /clusters": refuse(422, "connection_test_failed", "permissions"), "PATCH /clusters/c": refuse(409, "identity_changed", ""),
+	})
+	code, out, errs := execute(t, env, "", "clusters", "add", "c", "--type", "t")
+	if code != ExitError || out != "" || query != "" || !strings.Contains(errs, "create jobs.batch") || !strings.Contains(errs, "--no-test") {
+		t.Errorf("exit code %d, query %q: %s", code, query, errs)
+	}
+	code, _, errs = execute(t, env, "", "clusters", "edit", "c", "--no-test", "--confirm-identity", "--type", "t")
+	if code != ExitError || query != "connection_test=skip&confirm_identity=true" || !strings.Contains(errs, "it is not the same (identity_changed); --confirm-identity confirms") {
+		t.Errorf("exit code %d, query %q: %s", code, query, errs)
+	}
+	env = server(t, map[string]http.HandlerFunc{
+		"GET /cluster-types": answer(200, object{"items": []object{}}), "POST /clusters": refuse(422, "connection_test_failed", "policy"),
+	})
+	if code, _, errs := execute(t, env, "", "clusters", "add", "c", "--type", "t"); code != ExitError || strings.Contains(errs, "--no-test") {
+		t.Errorf("what the policy refuses cannot be forced: %d %s", code, errs)
+	}
+}
+
+func TestB54RemovalForPeople(t *testing.T) {
+	var query string
+	env := server(t, map[string]http.HandlerFunc{"DELETE /clusters/c": func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		answer(200, object{"cluster_id": "i", "cluster_name": "c", "reached": false, "attempts": []object{
+			{"attempt_id": "a", "version_id": "v", "was": "running", "state": "unknown", "reason": "r", "namespace": "jobs", "job_name": "train-1", "may_still_run": true},
+		}})(w, r)
+	}})
+	code, out, errs := execute(t, env, "", "clusters", "rm", "c", "--force")
+	if code != 0 || query != "force=true" || !strings.Contains(out, "jobs/train-1") || !strings.Contains(out, "yes") {
+		t.Errorf("exit code %d, query %q: %s%s", code, query, out, errs)
+	}
+}
+
 // A field of a schema never takes the place of a flag that the commands have for themselves.
 func TestTakenFlags(t *testing.T) {
 	root := (&command{}).root()

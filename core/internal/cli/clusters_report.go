@@ -22,7 +22,7 @@ func (c *command) marks() marks {
 	if strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8") {
 		return marks{good: "✓", bad: "✗", warn: "!", open: "?"}
 	}
-	return marks{good: "[ok]", bad: "[FAILED]", warn: "[!]", open: "[?]"}
+	return marks{good: "[ok]", bad: "[FAIL]", warn: "[!]", open: "[?]"}
 }
 
 func (m marks) of(ok bool) string {
@@ -172,8 +172,12 @@ func (c *command) withReport(err error) error {
 	}
 	switch e.problem.Code {
 	case "connection_test_failed":
-		// The report has said it all.
-		return &exit{code: ExitError, err: errors.New("nothing was stored, for the connection test failed; --no-test stores it all the same")}
+		// The report has said the rest.
+		text := "nothing was stored, for the connection test failed"
+		if r.Class != "policy" && r.Class != "config" {
+			text += "; --no-test stores it all the same"
+		}
+		return &exit{code: ExitError, err: errors.New(text)}
 	case "identity_changed", "identity_in_use":
 		return &exit{code: ExitError, err: fmt.Errorf("%w; --confirm-identity confirms", err)}
 	}
