@@ -3,9 +3,16 @@ package kube
 import (
 	"compress/gzip"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -244,5 +251,46 @@ func TestOneDeadlineForAll(t *testing.T) {
 	}
 	if connects.Load() != 2 {
 		t.Errorf("the provider was asked %d times", connects.Load())
+	}
+}
+
+// B08: a client certificate that has ended is refused where it is tested. In work it is for the cluster to refuse: a 401
+// is a matter of credentials, and nobody takes the cluster for lost.
+func TestB08ExpiredCertificateInWork(t *testing.T) {
+	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(-72 * time.Hour)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-time.Hour), NotAfter: end}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	config := []byte(strings.Replace(string(a.kubeconfig("t")), "token: \"t\"",
+		"client-certificate-data: "+text("CERTIFICATE", der)+", client-key-data: "+text("EC PRIVATE KEY", keyDER), 1))
+
+	r := newTestRegistry(t, newWorld(gives(config)))
+	var refusal *kubeconfig.Refusal
+	if _, err := r.Try(cluster.Cluster{ID: "new"}, Connection{Kubeconfig: config}); !errors.As(err, &refusal) || !refusal.Expired() ||
+		!strings.Contains(err.Error(), "expired on "+end.UTC().Format(time.DateOnly)) {
+		t.Errorf("tested: %v", err)
+	}
+	c, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if class := Classify(ping(c)); class != Credentials || class.Unreachable() {
+		t.Errorf("in work: %q", class)
 	}
 }

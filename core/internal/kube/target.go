@@ -51,7 +51,8 @@ type target struct {
 	warnings []string
 }
 
-// resolve judges what a provider gave. Its errors hold no secret.
+// resolve judges what a provider gave. Its errors hold no secret. Credentials that have ended are refused only where the
+// policy has a time: in work they go to the cluster, which says so itself and so is not taken for unreachable.
 func resolve(conn Connection, policy kubeconfig.Options, backend func() (*rest.Config, error), now time.Time) (target, error) {
 	if conn.Backend {
 		if len(conn.Kubeconfig) > 0 {
@@ -68,7 +69,6 @@ func resolve(conn Connection, policy kubeconfig.Options, backend func() (*rest.C
 	if len(conn.Kubeconfig) == 0 {
 		return target{}, errors.New("the provider gave no kubeconfig")
 	}
-	policy.Now = now
 	k, err := kubeconfig.Rebuild(conn.Kubeconfig, policy)
 	if err != nil {
 		return target{}, err

@@ -21,7 +21,10 @@ type Trial struct {
 // Try judges what a provider gave for a row, and makes a client of it. Nothing is dialled. The error is a
 // *kubeconfig.Refusal when the policy refuses the kubeconfig.
 func (r *Registry) Try(row cluster.Cluster, conn Connection) (*Trial, error) {
-	t, err := resolve(conn, r.o.Policy, r.o.Backend, time.Now())
+	now := time.Now()
+	policy := r.o.Policy
+	policy.Now = now
+	t, err := resolve(conn, policy, r.o.Backend, now)
 	if err != nil {
 		return nil, err
 	}
