@@ -89,8 +89,10 @@ func (c *check) kick(ch chan struct{}) {
 // edited takes a row that may have been edited; a changed connection is tried at once.
 func (c *check) edited(row cluster.Cluster) {
 	c.mu.Lock()
-	changed := c.row.ConfigRevision != row.ConfigRevision || c.row.Type != row.Type || c.row.Namespace != row.Namespace
-	c.given = c.given || c.row.Observed.Identity != row.Observed.Identity
+	identity := c.row.Observed.Identity
+	changed := c.row.ConfigRevision != row.ConfigRevision || c.row.Type != row.Type || c.row.Namespace != row.Namespace ||
+		identity != "" && identity != row.Observed.Identity
+	c.given = c.given || identity != row.Observed.Identity
 	c.row = row
 	c.mu.Unlock()
 	if changed {

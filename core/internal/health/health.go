@@ -5,6 +5,7 @@ package health
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 // Store is where clusters are read and what was seen is kept.
 type Store interface {
 	Clusters(ctx context.Context) ([]cluster.Cluster, error)
+	// LiveCounts are the attempts on each cluster that have not ended.
+	LiveCounts(ctx context.Context) (map[string]int32, error)
 	Observe(ctx context.Context, id string, o cluster.Observed) error
 }
 
@@ -56,7 +59,7 @@ type Options struct {
 	CapacityTimeout time.Duration
 }
 
-// Monitor watches every active cluster. Its methods are safe for concurrent use.
+// Monitor watches every active cluster, and a retired one for as long as attempts live there. Its methods are safe for concurrent use.
 type Monitor struct {
 	o Options
 
@@ -96,7 +99,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	ticker := m.o.Clock.NewTicker(m.o.Scan)
 	defer ticker.Stop()
 	for {
-		rows, err := m.o.Store.Clusters(ctx)
+		rows, err := m.watched(ctx)
 		if err != nil && ctx.Err() == nil {
 			m.o.Logger.Warn("cannot read the clusters; trying again", "error", err)
 		}
@@ -159,15 +162,30 @@ func (m *Monitor) check(clusterID string) *check {
 	return m.checks[clusterID]
 }
 
+// watched are the clusters that are to be looked at.
+func (m *Monitor) watched(ctx context.Context) ([]cluster.Cluster, error) {
+	rows, err := m.o.Store.Clusters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	retired := slices.ContainsFunc(rows, func(c cluster.Cluster) bool { return !c.Active })
+	var live map[string]int32
+	if retired {
+		if live, err = m.o.Store.LiveCounts(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(rows, func(c cluster.Cluster) bool {
+		return live[c.ID] == 0 && (!c.Active || c.Provisioning == cluster.Pending || c.Provisioning == cluster.Broken)
+	}), nil
+}
+
 // reconcile makes the running checks match the clusters.
 func (m *Monitor) reconcile(ctx context.Context, running *sync.WaitGroup, rows []cluster.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wanted := map[string]bool{}
 	for _, row := range rows {
-		if !row.Active || row.Provisioning == cluster.Pending || row.Provisioning == cluster.Broken {
-			continue
-		}
 		wanted[row.ID] = true
 		if c := m.checks[row.ID]; c != nil {
 			c.edited(row)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -114,6 +115,7 @@ type world struct {
 	apis     map[string]*fakeAPI
 	observed map[string]int
 	counted  map[string]bool
+	live     map[string]int32
 	token    string             // of the kubeconfig; empty: t
 	broken   error              // what the provider says
 	history  []cluster.Observed // as stored, one each time that the health changed
@@ -127,6 +129,12 @@ func (w *world) Clusters(context.Context) ([]cluster.Cluster, error) {
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+func (w *world) LiveCounts(context.Context) (map[string]int32, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.live), nil
 }
 
 func (w *world) Cluster(_ context.Context, id string) (cluster.Cluster, error) {
@@ -343,16 +351,22 @@ func TestFewRights(t *testing.T) {
 	}
 }
 
-func TestRetiredClusterIsLeftAlone(t *testing.T) {
+func TestRetiredClusterIsLeftAloneOnceNothingRunsThere(t *testing.T) {
 	w, _ := start(t, "a")
 	eventually(t, "ready", func() bool { return w.seen("a").Health == cluster.Ready })
 	w.mu.Lock()
 	row := w.rows["a"]
 	row.Active = false
 	w.rows["a"] = row
+	w.live = map[string]int32{"a": 1}
 	w.mu.Unlock()
 	api := w.apis["a"]
 	calls := func() int { api.mu.Lock(); defer api.mu.Unlock(); return api.calls["/version"] }
+	from := calls()
+	eventually(t, "it is looked at while something runs there", func() bool { return calls() > from+10 })
+	w.mu.Lock()
+	w.live = nil
+	w.mu.Unlock()
 	eventually(t, "no more probes", func() bool {
 		from := calls()
 		time.Sleep(100 * time.Millisecond) // five intervals: that nothing comes has no event to wait for
