@@ -76,11 +76,15 @@ func load(t *testing.T, dir string, flags map[string][]string) *config.Config {
 
 func start(t *testing.T, dir string) *running {
 	t.Helper()
+	return startWith(t, load(t, dir, nil), hclog.NewNullLogger())
+}
+
+func startWith(t *testing.T, cfg *config.Config, logger hclog.Logger) *running {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r := &running{t: t, said: &said{listen: make(chan string, 1)}, stop: stop, done: make(chan error, 1)}
-	cfg := load(t, dir, nil)
 	go func() {
-		r.done <- app.Run(ctx, app.Options{Config: cfg, Logger: hclog.NewNullLogger(), Version: "test", Say: r.said.say})
+		r.done <- app.Run(ctx, app.Options{Config: cfg, Logger: logger, Version: "test", Say: r.said.say})
 	}()
 	select {
 	case r.url = <-r.said.listen:

@@ -133,6 +133,9 @@ func (l *link) send(req *http.Request, verb, resource string, end time.Time) (*h
 		timer.Stop()
 		timer = nil
 	}
+	if resp.StatusCode >= 400 && w.creds.token != "" {
+		resp.Body = &masked{ReadCloser: resp.Body, token: w.creds.token}
+	}
 	s.body, s.timer, s.left = resp.Body, timer, maxAnswer
 	resp.Body = s
 	return resp, w.creds, nil
