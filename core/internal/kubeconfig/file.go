@@ -51,7 +51,7 @@ func (p *policy) file(root *yaml.Node) file {
 			f.contexts = p.list(value, key, "context")
 		case "preferences", "extensions":
 		default:
-			p.refuse(Unknown, root.Content[i], keyText(key), "is no field of a kubeconfig", removeIt)
+			p.refuse(Unknown, root.Content[i], keyText(key), "is no field of a kubeconfig", unknownRemedy(key))
 		}
 	}
 	return f
@@ -93,7 +93,7 @@ func (p *policy) list(n *yaml.Node, field, inner string) []named {
 					e.node = value
 				}
 			default:
-				p.refuse(Unknown, item.Content[i], path+"."+keyText(key), "is no field of a kubeconfig", removeIt)
+				p.refuse(Unknown, item.Content[i], path+"."+keyText(key), "is no field of a kubeconfig", unknownRemedy(key))
 			}
 		}
 		if seen[e.name] {

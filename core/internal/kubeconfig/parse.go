@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -183,6 +184,14 @@ func keyText(key string) string {
 		}
 	}
 	return key
+}
+
+// unknownRemedy is what to do about a field that nobody has judged.
+func unknownRemedy(key string) string {
+	if strings.Contains(key, ":") {
+		return "put a blank behind the colon"
+	}
+	return removeIt
 }
 
 func join(parent, child string) string {

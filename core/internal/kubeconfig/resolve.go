@@ -151,7 +151,7 @@ func (p *policy) onlyFields(e named, allowed []string) {
 		case isKnown:
 			p.refuse(known.class, e.keys[key], e.field+"."+key, known.problem, known.remedy)
 		default:
-			p.refuse(Unknown, e.keys[key], e.field+"."+keyText(key), "is a field that is not allowed", removeIt)
+			p.refuse(Unknown, e.keys[key], e.field+"."+keyText(key), "is a field that is not allowed", unknownRemedy(key))
 		}
 	}
 }
