@@ -41,10 +41,11 @@ var parts = []part{
 	{"events", events},
 	{"frozen", frozen},
 	{"memory", memory},
+	{"registry", registry},
 }
 
 func main() {
-	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory; empty: all")
+	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
 	pairs := flag.Int("pairs", 5, "pairs of part bulk")

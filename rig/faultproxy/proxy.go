@@ -16,10 +16,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +43,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	rules  []*rule
 	seen   []Request
+	open   map[*http.Request]Request // being served
 	serves sync.WaitGroup
 }
 
@@ -85,7 +88,7 @@ func New(kubeconfig []byte) (*Proxy, error) {
 	p := &Proxy{
 		target: target, address: listener.Addr().String(), ca: ca, user: raw.AuthInfos[current.AuthInfo],
 		transport: &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 64},
-		gate:      newGate(),
+		gate:      newGate(), open: map[*http.Request]Request{},
 	}
 	p.server = &http.Server{
 		Handler:           p,
@@ -160,6 +163,13 @@ func (p *Proxy) Requests() []Request {
 	return append([]Request(nil), p.seen...)
 }
 
+// Open returns the requests that are being served now, streams among them, in no order.
+func (p *Proxy) Open() []Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.open))
+}
+
 // Count counts the requests of a method (empty: any) whose path and query match.
 func (p *Proxy) Count(method, path string) int {
 	re := regexp.MustCompile(path)
@@ -175,7 +185,8 @@ func (p *Proxy) Count(method, path string) int {
 // ServeHTTP forwards a request, or does what a rule says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	p.seen = append(p.seen, Request{At: time.Now(), Method: r.Method, Path: r.URL.RequestURI(), Authorization: r.Header.Get("Authorization")})
+	seen := Request{At: time.Now(), Method: r.Method, Path: r.URL.RequestURI(), Authorization: r.Header.Get("Authorization")}
+	p.seen, p.open[r] = append(p.seen, seen), seen
 	var fault Fault
 	for _, rule := range p.rules {
 		if rule.takes(r) {
@@ -184,6 +195,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, r)
+	}()
 	if fault == nil {
 		p.forward(w, r, nil)
 		return

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,13 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(stubEnv) != "" {
+		serveStub()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // api is an API server as far as a test needs one: TLS, tokens, and answers that the test sets.
 type api struct {
