@@ -8,6 +8,10 @@ import (
 // maxError bounds the text of an error that is looked through.
 const maxError = 1 << 20
 
+// shortestSecret is the length below which a token is none: it would stand in other words by chance, and the answer could
+// not be read any more without it.
+const shortestSecret = 8
+
 // masked is the body of a refusal without the token that was sent, for a careless server repeats it, and what it says
 // goes into reasons, events and the log.
 type masked struct {

@@ -133,7 +133,7 @@ func (l *link) send(req *http.Request, verb, resource string, end time.Time) (*h
 		timer.Stop()
 		timer = nil
 	}
-	if resp.StatusCode >= 400 && w.creds.token != "" {
+	if resp.StatusCode >= 400 && len(w.creds.token) >= shortestSecret {
 		resp.Body = &masked{ReadCloser: resp.Body, token: w.creds.token}
 	}
 	s.body, s.timer, s.left = resp.Body, timer, maxAnswer
