@@ -42,10 +42,11 @@ var parts = []part{
 	{"frozen", frozen},
 	{"memory", memory},
 	{"registry", registry},
+	{"lists", lists},
 }
 
 func main() {
-	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry; empty: all")
+	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry,lists; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
 	pairs := flag.Int("pairs", 5, "pairs of part bulk")
