@@ -54,7 +54,7 @@ var ConditionKinds = []ConditionKind{
 	{Reachable, "The Kubernetes API answers, and the provider gives a usable connection to it.", Suspect},
 	{SameCluster, "It is the cluster that was first seen under this row.", Suspect},
 	{Authenticated, "The cluster accepts the credentials.", Suspect},
-	{Permitted, "The account may read Jobs in the namespace of the jobs.", Suspect},
+	{Permitted, "The account may do what every Job needs.", Suspect},
 	{NamespaceReady, "The namespace of the jobs is there, or may be but cannot be seen.", Suspect},
 	{Serving, "The API server answers without errors.", Degraded},
 	{ProviderServed, "A provider plugin serves the type of the row now.", Degraded},

@@ -65,6 +65,7 @@ type check struct {
 	capacityAt time.Time
 	factsAt    time.Time
 	facts      *kube.Client // that the slow facts were read from
+	refused    []string     // rights that every Job needs and the account has not
 	podsDenied time.Time    // when listing the pods of all namespaces was refused
 }
 
@@ -270,7 +271,8 @@ func (c *check) learn(client *kube.Client, err error, at, now time.Time) {
 	}
 	switch class {
 	case kube.OK:
-		yes(cluster.Authenticated, cluster.Permitted, cluster.Serving)
+		yes(cluster.Authenticated, cluster.Serving)
+		c.judgeRights(now)
 	case kube.Credentials:
 		yes(cluster.Serving)
 		c.set(cluster.Authenticated, cluster.False, string(class), sentence(class, err), now)

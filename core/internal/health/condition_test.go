@@ -54,6 +54,18 @@ func TestConditionsOfRefusals(t *testing.T) {
 	h.condition(cluster.Permitted, cluster.False, "permissions", "may not do")
 	h.is(cluster.Suspect)
 
+	answer("/none", 0)
+	h.api.set(func() { h.api.denies = true })
+	h.pass(2 * slowFacts)
+	h.condition(cluster.Permitted, cluster.False, "permissions", "may not create jobs, get jobs")
+	h.is(cluster.Suspect)
+	h.api.set(func() { h.api.denies = false })
+	h.pass(15 * time.Second)
+	h.is(cluster.Ready)
+	h.api.set(func() { h.api.codes["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"] = 403 })
+	h.pass(2 * slowFacts)
+	h.is(cluster.Ready) // may not ask
+
 	answer("/version", http.StatusInternalServerError)
 	h.condition(cluster.Serving, cluster.False, "server", "reports an error")
 	h.pass(time.Minute)

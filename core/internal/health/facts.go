@@ -55,8 +55,8 @@ func mayWork(ctx context.Context, c *kube.Client) error {
 		Do(ctx).Error()
 }
 
-// readSlowFacts looks at what hardly ever changes: the namespace, which cluster it is, and its clock. What is amiss with
-// them is looked at again each time.
+// readSlowFacts looks at what hardly ever changes: the namespace, which cluster it is, its clock, and the account's rights.
+// What is amiss with them is looked at again each time.
 func (c *check) readSlowFacts(ctx context.Context, client *kube.Client, now time.Time) {
 	c.takeIdentity()
 	if client == c.facts && now.Sub(c.factsAt) < slowFacts {
@@ -84,9 +84,16 @@ func (c *check) readSlowFacts(ctx context.Context, client *kube.Client, now time
 	}
 	c.judgeNamespace(own, client.Namespace, now)
 	c.judgeIdentity(system, own, now)
-	if c.seen.Condition(cluster.NamespaceReady).Status != cluster.False && c.seen.Condition(cluster.SameCluster).Status != cluster.False {
-		c.facts, c.factsAt = client, now
+	if refused, err := refusedRights(ctx, client); err == nil {
+		c.refused = refused
+		c.judgeRights(now)
 	}
+	for _, t := range []cluster.ConditionType{cluster.NamespaceReady, cluster.SameCluster, cluster.Permitted} {
+		if c.seen.Condition(t).Status == cluster.False {
+			return
+		}
+	}
+	c.facts, c.factsAt = client, now
 }
 
 // seenNamespace is what a namespace looks like; uid is empty when it is not there or may not be seen.

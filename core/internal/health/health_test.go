@@ -30,17 +30,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeAPI answers what a monitor asks; paths can be overridden.
 type fakeAPI struct {
 	*httptest.Server
-	mu    sync.Mutex
-	codes map[string]int // path → status instead of an answer
-	hang  bool
-	cut   bool // the connection breaks
-	slow  time.Duration
-	date  string // header; empty: the true one
-	uid   string // begins those of the namespaces
-	quit  chan struct{}
-	nodes []corev1.Node
-	pods  []corev1.Pod
-	calls map[string]int
+	mu     sync.Mutex
+	codes  map[string]int // path → status instead of an answer
+	hang   bool
+	cut    bool // the connection breaks
+	slow   time.Duration
+	date   string // header; empty: the true one
+	denies bool   // whatever the account may not do
+	uid    string // begins those of the namespaces
+	quit   chan struct{}
+	nodes  []corev1.Node
+	pods   []corev1.Pod
+	calls  map[string]int
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
@@ -62,7 +63,7 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.calls[r.URL.Path]++
 	code, hang, nodes, pods := a.codes[r.URL.Path], a.hang, a.nodes, a.pods
-	cut, slow, date, uid := a.cut, a.slow, a.date, a.uid
+	cut, slow, date, uid, denies := a.cut, a.slow, a.date, a.uid, a.denies
 	a.mu.Unlock()
 	if cut {
 		panic(http.ErrAbortHandler)
@@ -94,6 +95,9 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.2"}`)
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, !denies)
 	case strings.HasPrefix(r.URL.Path, "/apis/batch/v1/"):
 		fmt.Fprint(w, `{"kind":"JobList","apiVersion":"batch/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	case r.URL.Path == "/api/v1/nodes":
@@ -207,7 +211,7 @@ func startWith(t *testing.T, change func(*Options), ids ...string) (*world, *Mon
 	registry := kube.NewRegistry(kube.Options{Source: w, Connector: w, DefaultNamespace: "jobs"})
 	o := Options{
 		Store: w, Clients: registry, Interval: 20 * time.Millisecond, CapacityEvery: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
-		SuspectAfter: 500 * time.Millisecond, LostAfter: 2 * time.Second, Scan: 10 * time.Millisecond,
+		CapacityTimeout: 2 * time.Second, SuspectAfter: 500 * time.Millisecond, LostAfter: 2 * time.Second, Scan: 10 * time.Millisecond,
 		Counted: func(_ string, attempts map[string]bool) { w.mu.Lock(); defer w.mu.Unlock(); w.counted = attempts },
 	}
 	change(&o)
