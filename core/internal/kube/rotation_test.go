@@ -55,8 +55,13 @@ func (h *house) answer(w http.ResponseWriter, r *http.Request) {
 		h.count(func() { h.streams[token]++; h.opened++ })
 		defer h.count(func() { h.streams[token]-- })
 		w.Header().Set("Content-Type", "application/json")
-		if kind == "log" {
+		switch kind { // a watch that brings nothing and ends within a second is taken for broken
+		case "log":
 			_, _ = io.WriteString(w, token+"\n")
+		case "jobs":
+			_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"kind":"Job","apiVersion":"batch/v1","metadata":{"resourceVersion":"8"}}}`+"\n")
+		case "pods":
+			_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"8"}}}`+"\n")
 		}
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
