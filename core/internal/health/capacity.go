@@ -17,6 +17,9 @@ func (c *check) readCapacity(ctx context.Context, client *kube.Client, now time.
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.m.o.CapacityTimeout)
 	defer cancel()
+	c.mu.Lock()
+	c.stopReading = cancel
+	c.mu.Unlock()
 	narrow := now.Sub(c.podsDenied) <= slowFacts
 	seen, err := capacity.Read(ctx, client, narrow)
 	if err != nil {

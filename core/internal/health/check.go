@@ -56,6 +56,8 @@ type check struct {
 	row cluster.Cluster // as last read
 	// given: the row has another identity than it had when this check began or last looked.
 	given bool
+	// stopReading ends the reading of capacity that is under way, or was; nil: there was none.
+	stopReading context.CancelFunc
 
 	seen     cluster.Observed // what is true now
 	stored   cluster.Observed // what the store has
@@ -99,6 +101,16 @@ func (c *check) edited(row cluster.Cluster) {
 	if changed {
 		c.kick(c.wake)
 	}
+}
+
+// noticed looks at once at a cluster that somebody could not reach: a reading of capacity may take long and holds it up.
+func (c *check) noticed() {
+	c.mu.Lock()
+	if c.stopReading != nil {
+		c.stopReading()
+	}
+	c.mu.Unlock()
+	c.kick(c.wake)
 }
 
 func (c *check) present() cluster.Cluster {

@@ -78,3 +78,17 @@ func TestManyEndedJobsCostFewReadings(t *testing.T) {
 		t.Errorf("%d probes for jobs that ended", n)
 	}
 }
+
+// A reading of capacity that hangs does not hold up the look that somebody's failed call asks for.
+func TestB56NoticeEndsAReadingThatHangs(t *testing.T) {
+	w, m := startWith(t, func(o *Options) { o.CapacityTimeout = time.Hour }, "a")
+	api := w.apis["a"]
+	eventually(t, "ready", func() bool { return w.seen("a").Health == cluster.Ready })
+	api.set(func() { api.hangAt = "/api/v1/nodes" })
+	nodes := func() int { api.mu.Lock(); defer api.mu.Unlock(); return api.calls["/api/v1/nodes"] }
+	from := nodes()
+	eventually(t, "a reading that hangs", func() bool { return nodes() > from })
+	api.set(func() { api.hang = true })
+	m.Notice("a", time.Now())
+	eventually(t, "suspect", func() bool { return w.seen("a").Health == cluster.Suspect })
+}

@@ -144,7 +144,7 @@ func (m *Monitor) Notice(clusterID string, at time.Time) time.Time {
 	}
 	since, first := c.outage.begin(at)
 	if first {
-		c.kick(c.wake)
+		c.noticed()
 	}
 	return since
 }

@@ -37,6 +37,7 @@ type fakeAPI struct {
 	slow   time.Duration
 	date   string // header; empty: the true one
 	denies bool   // whatever the account may not do
+	hangAt string // one path that hangs
 	uid    string // begins those of the namespaces
 	quit   chan struct{}
 	nodes  []corev1.Node
@@ -62,7 +63,7 @@ func (a *fakeAPI) set(f func()) { a.mu.Lock(); defer a.mu.Unlock(); f() }
 func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.calls[r.URL.Path]++
-	code, hang, nodes, pods := a.codes[r.URL.Path], a.hang, a.nodes, a.pods
+	code, hang, nodes, pods := a.codes[r.URL.Path], a.hang || a.hangAt == r.URL.Path, a.nodes, a.pods
 	cut, slow, date, uid, denies := a.cut, a.slow, a.date, a.uid, a.denies
 	a.mu.Unlock()
 	if cut {
