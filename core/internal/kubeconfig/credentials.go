@@ -17,6 +17,10 @@ import (
 // soon is how long before the end of credentials the admin is told.
 const soon = 30 * 24 * time.Hour
 
+// maxKey is the largest private key in PEM, which RSA of 16384 bits stays below. Larger ones are not read: a key of a few
+// hundred kilobytes keeps a processor busy for a minute.
+const maxKey = 16 << 10
+
 const copyWhole = "copy it again, whole"
 
 // user judges what to connect with. No message repeats any of it.
@@ -33,6 +37,8 @@ func (p *policy) user(u named, res *Result) {
 		p.refuse(Missing, u.node, u.field+".client-key-data", "is missing beside client-certificate-data", embedFiles)
 	case noCert:
 		p.refuse(Missing, u.node, u.field+".client-certificate-data", "is missing beside client-key-data", embedFiles)
+	case len(key) > maxKey:
+		p.refuse(Oversized, u.in["client-key-data"], u.field+".client-key-data", "is larger than any private key", copyWhole)
 	case cert != nil && key != nil:
 		p.keyPair(u, cert, key, res)
 	}

@@ -46,6 +46,9 @@ type Result struct {
 	YAML []byte
 }
 
+// String keeps the secrets of a result out of whatever prints it.
+func (r Result) String() string { return "kubeconfig for " + r.Server }
+
 // ExpiresAt is when the first of the credentials ends; zero: not known to end.
 func (r Result) ExpiresAt() time.Time {
 	if r.CertNotAfter.IsZero() || !r.TokenNotAfter.IsZero() && r.TokenNotAfter.Before(r.CertNotAfter) {
