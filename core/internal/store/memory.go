@@ -26,7 +26,7 @@ type asOf[T any] struct {
 
 // forgetful are the writes that may change what is kept.
 var forgetful = map[string]bool{
-	"create-cluster": true, "update-cluster": true, "observe": true, "delete-cluster": true, "set-setting": true, "ensure-setting": true,
+	"create-cluster": true, "update-cluster": true, "observe": true, "delete-cluster": true, "reseal": true, "set-setting": true, "ensure-setting": true,
 }
 
 // begin says that such a write begins; end is called when it has ended, whatever came of it, and before anybody is told.
