@@ -19,7 +19,7 @@ const (
 	Succeeded  State = "succeeded"
 	Failed     State = "failed"
 	Cancelled  State = "cancelled"
-	Unknown    State = "unknown" // the Job was gone before its result was read
+	Unknown    State = "unknown" // the Job was gone before its result was read, or its cluster was removed by force
 )
 
 // States lists every state in the order of a life.

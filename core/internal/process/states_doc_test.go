@@ -22,7 +22,7 @@ var meaning = map[State]string{
 	Succeeded:  "the Job completed",
 	Failed:     "the Job failed, was refused, could never be placed, or passed a limit; the reason says which",
 	Cancelled:  "it was stopped on request and nothing of it is left at the cluster",
-	Unknown:    "the Job was gone before its result could be read; it is not run again by itself",
+	Unknown:    "the Job was gone before its result could be read, or its cluster was removed by force; it is not run again by itself",
 }
 
 func renderStates() string {
