@@ -113,7 +113,7 @@ func (r *run) do(req *http.Request) (*http.Response, error) {
 	}
 	came := make(chan reply, 1)
 	go func() {
-		resp, err := client.Do(req)
+		resp, err := client.Do(req) //nolint:bodyclose // closed by whoever takes it from the channel
 		came <- reply{resp, err}
 	}()
 	select {

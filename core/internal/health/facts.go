@@ -183,7 +183,7 @@ func (c *check) readClock(ctx context.Context, client *kube.Client, now time.Tim
 	if err != nil {
 		return
 	}
-	switch skew := theirs.Add(time.Second / 2).Sub(time.Now()).Round(time.Second); {
+	switch skew := time.Until(theirs.Add(time.Second / 2)).Round(time.Second); {
 	case skew.Abs() < mostSkew:
 		c.set(cluster.ClockInStep, cluster.True, "", "", now)
 	case skew > 0:

@@ -267,7 +267,8 @@ func TestB13LeavingCancelsTheProbe(t *testing.T) {
 	w := newWorld(t)
 	w.fake().hang = make(chan struct{})
 	ctx, leave := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", w.url+clusters+"/test-connection", strings.NewReader(`{"type":"fake","provider_config":{"token":"t"}}`))
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+clusters+"/test-connection", strings.NewReader(`{"type":"fake","provider_config":{"token":"t"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -328,10 +328,10 @@ func TestB52HundredRejectionsOneRefresh(t *testing.T) {
 	for i := range 100 {
 		calls.Go(func() {
 			var err error
-			switch {
-			case i%3 == 0:
+			switch i % 3 {
+			case 0:
 				_, err = jobs.Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}, metav1.CreateOptions{}) // has a body
-			case i%3 == 1:
+			case 1:
 				stream, openErr := jobs.Watch(ctx, metav1.ListOptions{})
 				if err = openErr; err == nil {
 					stream.Stop()
