@@ -29,10 +29,17 @@ const (
 // errNoVersion: an answer came that no Kubernetes gives.
 var errNoVersion = errors.New("the answer to /version is none of Kubernetes")
 
-// serverVersion asks what runs there. Probes are not repeated by client-go: its pauses would hide a broken connection for
+// serverVersion asks what runs there; empty: the account may not ask, which no Job needs. Probes are not repeated by client-go: its pauses would hide a broken connection for
 // as long as a probe may take.
 func serverVersion(ctx context.Context, c *kube.Client) (string, error) {
-	body, err := c.Probe().Discovery().RESTClient().Get().MaxRetries(0).AbsPath("/version").Do(ctx).Raw()
+	answer := c.Probe().Discovery().RESTClient().Get().MaxRetries(0).AbsPath("/version").Do(ctx)
+	if err := answer.Error(); err != nil { // unlike Raw, it reads the Status that a Kubernetes API refuses with
+		if kube.Classify(err) == kube.Permissions {
+			return "", nil
+		}
+		return "", err
+	}
+	body, err := answer.Raw()
 	if err != nil {
 		return "", err
 	}

@@ -336,6 +336,14 @@ func TestServerErrorsDegradeFirst(t *testing.T) {
 	}
 }
 
+// B16: an account that may not ask for the version is no stranger's answer, and works.
+func TestB16VersionIsNotForEveryone(t *testing.T) {
+	w, _ := start(t, "a")
+	eventually(t, "ready", func() bool { return w.seen("a").Health == cluster.Ready })
+	w.apis["a"].set(func() { w.apis["a"].codes["/version"] = 403 })
+	eventually(t, "ready without a version", func() bool { o := w.seen("a"); return o.Health == cluster.Ready && o.Version == "" })
+}
+
 // B16: an account that sees no nodes and no kube-system works; what it cannot see is unknown.
 func TestFewRights(t *testing.T) {
 	w, _ := start(t, "a")
