@@ -64,7 +64,7 @@ func (d *Dispatcher) Abandon(ctx context.Context, c cluster.Cluster) (cluster.Ab
 		return out, err
 	}
 	d.place.changed()
-	d.fleet.ending.Go(func() { d.closeLogs(c.ID) })
+	d.fleet.ending.Go(func() { d.closeLogs(context.Background(), c.ID) })
 	return out, nil
 }
 
@@ -119,8 +119,8 @@ func (d *Dispatcher) abandon(ctx context.Context, c cluster.Cluster, row process
 }
 
 // closeLogs stores what is known of the logs of attempts whose cluster was removed, so that their streams end.
-func (d *Dispatcher) closeLogs(clusterID string) {
-	ctx, cancel := context.WithTimeout(context.Background(), abandonLogsFor)
+func (d *Dispatcher) closeLogs(ctx context.Context, clusterID string) {
+	ctx, cancel := context.WithTimeout(ctx, abandonLogsFor)
 	defer cancel()
 	rows, err := d.o.Store.LogsPending(ctx, clusterID)
 	if err != nil {
@@ -135,6 +135,17 @@ func (d *Dispatcher) closeLogs(clusterID string) {
 		if err != nil {
 			d.log.Warn("cannot store the logs of an attempt whose cluster was removed", "attempt", row.ID, "error", err)
 		}
+	}
+}
+
+// closeLeftLogs does what the end of the server before this one kept it from doing after a cluster was removed.
+func (d *Dispatcher) closeLeftLogs(ctx context.Context) {
+	left, err := d.o.Store.LeftLogs(ctx)
+	if err != nil && ctx.Err() == nil {
+		d.log.Warn("cannot read which removed clusters have logs to be closed; the next start tries again", "error", err)
+	}
+	for _, id := range left {
+		d.closeLogs(ctx, id)
 	}
 }
 

@@ -13,6 +13,24 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
 
+// A server that ends between the removal and the end of the logs closes them when it is back.
+func TestB54LogsAreClosedAfterARestart(t *testing.T) {
+	r, _, id, runs, _ := oneOfEach(t)
+	if _, _, err := r.service().Remove(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.until(runs, "the end of its log", func(a process.Attempt) bool { return a.LogsStored })
+	r.stop()
+	if _, err := r.db.UpdateAttempt(t.Context(), r.attempt(runs).ID, func(a *process.Attempt) ([]event.Event, error) {
+		a.LogsStored = false
+		return nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.until(runs, "the end of its log", func(a process.Attempt) bool { return a.LogsStored })
+}
+
 // service is what removes clusters; nothing of it connects.
 func (r *rig) service() *cluster.Service { return cluster.NewService(r.db, nil, nil, r.d) }
 

@@ -47,6 +47,8 @@ type Store interface {
 	LiveCounts(ctx context.Context) (map[string]int32, error)
 	// LogsPending returns the attempts of the cluster that have ended, had a Job, and whose logs are not stored.
 	LogsPending(ctx context.Context, clusterID string) ([]process.Attempt, error)
+	// LeftLogs returns the removed clusters that LogsPending has attempts of.
+	LeftLogs(ctx context.Context) (clusterIDs []string, err error)
 	// UpdateAttempt changes an attempt and appends the events in one transaction; it returns the row as it is then.
 	UpdateAttempt(ctx context.Context, id string, change func(a *process.Attempt) ([]event.Event, error)) (process.Attempt, error)
 	// Decide is UpdateAttempt with the decision stored in the same transaction.
@@ -266,6 +268,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	var wg sync.WaitGroup
 	wg.Go(func() { d.fleet.run(ctx) })
+	wg.Go(func() { d.closeLeftLogs(ctx) })
 	wg.Go(func() { d.place.run(ctx) })
 	wg.Go(func() { d.feed(ctx, seq) })
 	wg.Wait()

@@ -92,7 +92,7 @@ func (f *fleet) reconcile(ctx context.Context) error {
 	f.mu.Unlock()
 	for _, id := range removed {
 		f.stop(id)
-		f.ending.Go(func() { f.d.closeLogs(id) })
+		f.ending.Go(func() { f.d.closeLogs(context.Background(), id) })
 	}
 	return nil
 }

@@ -166,6 +166,15 @@ func (db *DB) LogsPending(ctx context.Context, clusterID string) ([]process.Atte
 	})
 }
 
+// LeftLogs returns the removed clusters of which LogsPending still has attempts.
+func (db *DB) LeftLogs(ctx context.Context) (clusterIDs []string, err error) {
+	pending := db.ro.NewSelect().Table("attempts").ColumnExpr("1").Where("logs_stored = FALSE").Where("ended_at IS NOT NULL").
+		Where("job_uid <> ''").Where("attempts.cluster_id = c.id")
+	err = db.ro.NewSelect().Model((*clusterModel)(nil)).Column("c.id").Where("c.removed_at IS NOT NULL").
+		Where("EXISTS (?)", pending).Order("c.id").Scan(ctx, &clusterIDs)
+	return clusterIDs, err
+}
+
 // LiveCounts returns the number of attempts that are pinned and have not ended, by cluster. Clusters without any are
 // absent.
 func (db *DB) LiveCounts(ctx context.Context) (map[string]int32, error) {

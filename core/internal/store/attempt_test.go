@@ -368,6 +368,14 @@ func TestWorkLists(t *testing.T) {
 		if got := ids(db.LogsPending(ctx, cluster.DefaultID)); got != "12" {
 			t.Error("logs pending:", got)
 		}
+		if got := must(db.LeftLogs(ctx))(t); len(got) != 0 {
+			t.Error("left by removed clusters:", got)
+		}
+		must(db.rw.Exec("UPDATE clusters SET removed_at = 1 WHERE id = ?", cluster.DefaultID))(t)
+		if got := must(db.LeftLogs(ctx))(t); !reflect.DeepEqual(got, []string{cluster.DefaultID}) {
+			t.Error("left by removed clusters:", got)
+		}
+		must(db.rw.Exec("UPDATE clusters SET removed_at = NULL WHERE id = ?", cluster.DefaultID))(t)
 		if got := must(db.LiveCounts(ctx))(t); !reflect.DeepEqual(got, map[string]int32{cluster.DefaultID: 4}) {
 			t.Error("counts:", got)
 		}
