@@ -34,8 +34,9 @@ func (a *app) reachClusters(context.Context) error {
 	a.clients = kube.NewRegistry(kube.Options{
 		Source: a.db, Connector: readable{a.host}, Logger: a.log.Named("kube"), DefaultNamespace: a.cfg.DefaultNamespace,
 		QPS: float32(a.cfg.KubeQPS), Burst: int(a.cfg.KubeBurst), AllowCIDRs: allow,
-		Policy:      kubeconfig.Options{AllowInsecure: a.cfg.AllowInsecure, AllowedProxies: a.cfg.AllowProxies},
-		StoreConfig: a.storeConfig, Observer: calls{a.metrics, a.log.Named("kube")}, UserAgent: "nagelfluh/" + a.o.Version,
+		Policy:               kubeconfig.Options{AllowInsecure: a.cfg.AllowInsecure, AllowedProxies: a.cfg.AllowProxies},
+		ProxyFromEnvironment: a.cfg.ProxyFromEnvironment,
+		StoreConfig:          a.storeConfig, Observer: calls{a.metrics, a.log.Named("kube")}, UserAgent: "nagelfluh/" + a.o.Version,
 	})
 	a.closers.add(func() error { a.clients.Close(); return nil })
 	return nil

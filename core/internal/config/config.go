@@ -46,14 +46,16 @@ type Config struct {
 	LogArchive string // never empty after Load
 	LogQuota   int64
 
-	KubeQPS        int64
-	KubeBurst      int64
-	AllowCIDRs     []string
-	AllowProxies   []string
-	AllowInsecure  bool
-	HealthInterval time.Duration
-	SuspectAfter   time.Duration
-	LostAfter      time.Duration
+	KubeQPS       int64
+	KubeBurst     int64
+	AllowCIDRs    []string
+	AllowProxies  []string
+	AllowInsecure bool
+	// ProxyFromEnvironment: clusters are reached through the environment's proxy.
+	ProxyFromEnvironment bool
+	HealthInterval       time.Duration
+	SuspectAfter         time.Duration
+	LostAfter            time.Duration
 
 	RegistryHost     string
 	RegistryUser     string

@@ -28,7 +28,7 @@ const (
 type seen struct {
 	mu    sync.Mutex
 	addr  string // last one that was tried
-	wrote time.Time
+	ready time.Time // the connection
 	first time.Time // byte of the answer
 }
 
@@ -62,10 +62,10 @@ func (r *run) trace() *httptrace.ClientTrace {
 			}
 		},
 		GotConn: func(c httptrace.GotConnInfo) {
-			s.do(func() { s.addr = c.Conn.RemoteAddr().String() })
+			// The request is written by a goroutine of its own, which may say so after the answer has come.
+			s.do(func() { s.addr, s.ready = c.Conn.RemoteAddr().String(), time.Now() })
 			r.steps.begin("http")
 		},
-		WroteRequest:         func(httptrace.WroteRequestInfo) { s.do(func() { s.wrote = time.Now() }) },
 		GotFirstResponseByte: func() { s.do(func() { s.first = time.Now() }) },
 	}
 }
@@ -88,8 +88,8 @@ func (r *run) reach() bool {
 	now := time.Now()
 	r.headers = true
 	r.seen.do(func() {
-		if !r.seen.wrote.IsZero() && r.seen.first.After(r.seen.wrote) {
-			r.report.LatencyMS = new(millis(r.seen.first.Sub(r.seen.wrote)))
+		if !r.seen.ready.IsZero() && r.seen.first.After(r.seen.ready) {
+			r.report.LatencyMS = new(millis(r.seen.first.Sub(r.seen.ready)))
 		}
 	})
 	r.skew(resp.Header.Get("Date"), now)

@@ -396,14 +396,16 @@ func TestDialPolicyHolds(t *testing.T) {
 	}
 }
 
-func TestEnvironmentProxyIsNotUsed(t *testing.T) {
+func TestEnvironmentProxyIsUsedOnlyWhenAllowed(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-	l, err := newLink("c", target{endpoint: endpoint{server: "https://cluster.example"}, creds: &credentials{}}, nil, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.current.Load().base.Proxy != nil {
-		t.Error("a proxy is set")
+	for _, allowed := range []bool{false, true} {
+		l, err := newLink("c", target{endpoint: endpoint{server: "https://cluster.example"}, creds: &credentials{}}, nil, allowed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if set := l.current.Load().base.Proxy != nil; set != allowed {
+			t.Errorf("allowed %t: a proxy is set: %t", allowed, set)
+		}
 	}
 }
 
