@@ -27,7 +27,7 @@ const (
 // seen is what the network told on the way to the first answer. Its goroutines may outlive the request.
 type seen struct {
 	mu    sync.Mutex
-	addr  string // last one that was tried
+	addr  string    // last one that was tried
 	ready time.Time // the connection
 	first time.Time // byte of the answer
 }
