@@ -45,7 +45,7 @@ type Host struct {
 	starts  atomic.Int64
 
 	enforce    atomic.Bool // strict plugins are in force: Start is over
-	refreshing sync.Mutex
+	refreshing sync.RWMutex // held over a change of a slot's state and the lists that follow from it, so that List sees both or neither
 	lists      atomic.Pointer[lists]
 }
 
@@ -97,7 +97,9 @@ func NewHost(o Options) (*Host, error) {
 		h.slots = append(h.slots, s)
 		h.byName[name] = s
 	}
+	h.refreshing.Lock()
 	h.refresh()
+	h.refreshing.Unlock()
 	return h, nil
 }
 
@@ -241,8 +243,10 @@ func (h *Host) socketDir() (string, error) {
 	return dir, nil
 }
 
-// List says of each plugin what there is to know, in order.
+// List says of each plugin what there is to know, in order. What it tells is already true of ServedTypes and Selectors.
 func (h *Host) List() []Status {
+	h.refreshing.RLock()
+	defer h.refreshing.RUnlock()
 	l := h.lists.Load()
 	out := make([]Status, 0, len(h.slots))
 	for _, s := range h.slots {

@@ -53,6 +53,7 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // set changes the state. Reason is kept as the last error unless it is empty. The host's lists are made anew.
 func (s *slot) set(state State, reason string, in *instance) {
+	s.host.refreshing.Lock()
 	s.mu.Lock()
 	if s.state != state {
 		s.state, s.since = state, now()
@@ -61,10 +62,12 @@ func (s *slot) set(state State, reason string, in *instance) {
 		s.lastErr = s.redact.clean(reason)
 	}
 	s.running = in
-	close(s.changed)
+	changed := s.changed
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	s.host.refresh()
+	s.host.refreshing.Unlock()
+	close(changed)
 	if state != Starting {
 		s.settling.Do(func() { close(s.settled) })
 	}

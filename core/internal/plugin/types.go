@@ -24,10 +24,8 @@ type lists struct {
 // offer is one plugin's offer of one type.
 type offer struct{ plugin, name string }
 
-// refresh makes the lists anew and logs what is newly shadowed.
+// refresh makes the lists anew and logs what is newly shadowed. The caller holds h.refreshing.
 func (h *Host) refresh() {
-	h.refreshing.Lock()
-	defer h.refreshing.Unlock()
 	next := &lists{owner: map[string]*slot{}, served: map[string]string{}, shadow: map[offer]string{}}
 	for _, s := range h.slots {
 		if s.kind == Selector && s.inChain() {
