@@ -175,6 +175,9 @@ func TestPublic(t *testing.T) {
 		if a.status != 200 || !strings.Contains(string(a.body), want) && path != "/metrics" {
 			t.Errorf("%s: %d %.200s", path, a.status, a.body)
 		}
+		if a := w.do("HEAD", path, nil, none...); a.status != 200 {
+			t.Errorf("HEAD %s: %d", path, a.status)
+		}
 		if path == "/readyz" && strings.Contains(string(a.body), "provider-fake") {
 			t.Error("readiness tells everybody the details")
 		}

@@ -16,14 +16,15 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 )
 
-// public are the routes that want no key.
+// public are the routes that want no key. Load balancers ask with HEAD as well.
 func (s *Server) public() {
-	s.echo.GET("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
-	s.echo.GET("/readyz", s.ready)
-	s.echo.GET("/metrics", echo.WrapHandler(s.o.Metrics.Handler()))
-	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", api.OpenAPI) })
+	get := func(path string, h echo.HandlerFunc) { s.echo.Match([]string{http.MethodGet, http.MethodHead}, path, h) }
+	get("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
+	get("/readyz", s.ready)
+	get("/metrics", echo.WrapHandler(s.o.Metrics.Handler()))
+	get("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", api.OpenAPI) })
 	page := s.docsPage()
-	s.echo.GET("/docs", func(c echo.Context) error {
+	get("/docs", func(c echo.Context) error {
 		c.Response().Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		return c.HTMLBlob(http.StatusOK, page)
 	})
