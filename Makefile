@@ -51,6 +51,15 @@ bench: build devcluster ## Measure on two dev clusters and print a table of rati
 	@(cd e2e && $(BUILD) -o ../bin/bench ./bench)
 	exec bin/bench $(BENCH)
 
+SEED ?= $(shell date +%s)
+DURATION ?= 10m
+PROCESSES ?= 2000
+CLUSTERS ?= 3
+.PHONY: soak
+soak: build devcluster ## Break things for DURATION=10m while PROCESSES=2000 run, and prove that nothing was lost or doubled; SEED=1 repeats a plan
+	@(cd e2e && $(BUILD) -o ../bin/soak ./soak)
+	exec bin/soak --seed $(SEED) --duration $(DURATION) --processes $(PROCESSES) --clusters $(CLUSTERS) $(if $(MUTANT),--mutant $(MUTANT)) $(SOAK)
+
 FUZZTIME ?= 10m
 .PHONY: fuzz
 fuzz: ## Look for texts that get past the kubeconfig policy; FUZZTIME=10m is how long

@@ -86,6 +86,7 @@ of its kubeconfig. Progress goes to standard error.`,
 	flags.StringVar(&common.CPU, "cpu", "64", "CPUs of each node")
 	flags.StringVar(&common.Memory, "memory", "256Gi", "memory of each node")
 	flags.IntVar(&common.Pods, "pods", 5000, "pods of each node")
+	flags.BoolVar(&common.AuditObjects, "audit-objects", false, "log Jobs and pods with their status in audit.log, not only their names")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object a line instead")
 	flags.BoolVar(&detach, "detach", false, "run in the background; return when ready")
 	flags.BoolVar(&untilEOF, "until-eof", false, "stop at the end of standard input too: for programs that start this one and may be killed")

@@ -26,13 +26,28 @@ const (
 
 // auditPolicy logs who changes what Nagelfluh creates, so that a test can count
 // at the source. The leases of nodes are renewed all the time and are left out.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
+// With objects it logs those that are sent and answered too, for checks that ask
+// what became of a Job or a pod and when; that is some 20 KB a Job more.
+func auditPolicy(objects bool) string {
+	whole := ""
+	if objects {
+		whole = `- level: RequestResponse
+  omitManagedFields: true
+  verbs: [create, delete, deletecollection, update, patch]
+  resources:
+  - group: ""
+    resources: [pods, pods/status]
+  - group: batch
+    resources: [jobs, jobs/status]
+`
+	}
+	return `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: None
   namespaces: [kube-node-lease]
-- level: Metadata
+` + whole + `- level: Metadata
   verbs: [create, delete, deletecollection, update, patch]
   resources:
   - group: ""
@@ -43,6 +58,7 @@ rules:
     resources: [leases]
 - level: None
 `
+}
 
 // writeFiles makes everything that the components read at start.
 func (c *Cluster) writeFiles() error {
@@ -84,7 +100,7 @@ clientConnection: {kubeconfig: %q, qps: 2000, burst: 4000}
 `, c.Paths.UserKubeconfig(fileScheduler))
 	for path, text := range map[string]string{
 		c.Paths.tokens():    tokens.String(),
-		c.Paths.policy():    auditPolicy,
+		c.Paths.policy():    auditPolicy(c.Spec.AuditObjects),
 		c.Paths.scheduler(): schedulerConfig,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -19,6 +19,8 @@ type Spec struct {
 	CPU    string `json:"cpu"`    // of every node
 	Memory string `json:"memory"` // of every node
 	Pods   int    `json:"pods"`   // of every node
+	// AuditObjects has the audit log hold the objects of Jobs and pods, with their status.
+	AuditObjects bool `json:"auditObjects,omitempty"`
 }
 
 // Names become folder names and host names of nodes.

@@ -33,6 +33,7 @@ func (l *List) Finish(common controlplane.Spec) ([]controlplane.Spec, error) {
 	for i := range l.specs {
 		spec := &l.specs[i]
 		spec.Nodes, spec.CPU, spec.Memory, spec.Pods = common.Nodes, common.CPU, common.Memory, common.Pods
+		spec.AuditObjects = common.AuditObjects
 		if err := spec.Validate(); err != nil {
 			return nil, err
 		}

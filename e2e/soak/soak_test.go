@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nagelfluh/nagelfluh/e2e/soak/check"
+	"github.com/nagelfluh/nagelfluh/e2e/soak/plan"
+	"github.com/nagelfluh/nagelfluh/e2e/stack"
+)
+
+// A small soak with every kind of fault is clean, and the checker finds what is damaged afterwards: a line that is taken
+// from a log, and a second Job of an attempt.
+func TestSmallSoak(t *testing.T) {
+	needBinaries(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	o := options{
+		Options: plan.Options{Seed: seed, Duration: 30 * time.Second, Processes: 50, Clusters: 2}, retention: 5 * time.Second,
+		say: func(format string, args ...any) { t.Logf(format, args...) },
+	}
+	ctx := t.Context()
+	w, err := start(ctx, o, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	var r report
+	c, err := w.happen(ctx, &r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.settle(ctx); err != nil {
+		t.Error(err)
+	}
+	in, err := w.collect(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := check.Check(in)
+	for _, v := range result.Violations {
+		t.Error(v)
+	}
+	if len(in.Wanted) != o.Processes {
+		t.Errorf("%d processes were accepted, want %d", len(in.Wanted), o.Processes)
+	}
+	for _, f := range o.Faults() {
+		if r.faults[f.Kind] == 0 {
+			t.Errorf("%q never happened", f.Kind)
+		}
+	}
+	if t.Failed() {
+		lines(t, w.core.log, 60)
+		return
+	}
+
+	if err := w.loseLine(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Archive(w.archive()); err != nil {
+		t.Fatal(err)
+	}
+	if r := check.Check(in); len(r.Violations) != 1 || r.Count(check.LogComplete) != 1 {
+		t.Errorf("a line is missing; found: %v", r.Violations)
+	}
+
+	attempt := in.Attempts[0].ID
+	if err := w.makeJob(ctx, "second", map[string]string{"nagelfluh.io/attempt": attempt}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := check.Open(w.database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := w.histories(ctx, db, &in); err != nil {
+		t.Fatal(err)
+	}
+	found := check.Check(in)
+	for _, v := range found.Violations {
+		if v.Rule == check.NothingDoubled && v.Attempt == attempt {
+			return
+		}
+	}
+	t.Errorf("attempt %s has a second Job; found: %v", attempt, found.Violations)
+}
+
+func needBinaries(t *testing.T) {
+	t.Helper()
+	root, err := stack.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, need := range []string{"bin/devcluster", "bin/nagelfluh", "bin/plugins/selector-gpu"} {
+		if _, err := os.Stat(filepath.Join(root, need)); err == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s is missing: run `make build devcluster`", need)
+		if os.Getenv("NAGELFLUH_REQUIRE_DEVCLUSTER") == "1" {
+			t.Fatal(text)
+		}
+		t.Skip(text)
+	}
+}
+
+// lines logs the end of a file.
+func lines(t *testing.T, path string, n int) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	from := len(raw)
+	for ; from > 0 && n > 0; from-- {
+		if raw[from-1] == '\n' {
+			n--
+		}
+	}
+	t.Logf("the end of %s:\n%s", path, raw[from:])
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	good := options{Options: plan.Options{Duration: time.Minute, Processes: 1, Clusters: 1}}
+	if err := good.validate(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*options){
+		"no processes":   func(o *options) { o.Processes = 0 },
+		"no clusters":    func(o *options) { o.Clusters = 0 },
+		"no time":        func(o *options) { o.Duration = 0 },
+		"unknown mutant": func(o *options) { o.mutant = "x" },
+	} {
+		bad := good
+		change(&bad)
+		if bad.validate() == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}

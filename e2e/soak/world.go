@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nagelfluh/nagelfluh/e2e/soak/plan"
+	"github.com/nagelfluh/nagelfluh/e2e/stack"
+	"github.com/nagelfluh/nagelfluh/rig/faultproxy"
+)
+
+// namespace is where the Jobs are, on every cluster.
+const namespace = "soak"
+
+// world is everything that runs.
+type world struct {
+	o        options
+	dir      string
+	names    []string // of the clusters; the first is the default one
+	clusters *stack.Clusters
+	links    []*faultproxy.Proxy // between the server and each cluster
+	direct   []*kubernetes.Clientset
+	core     *core
+}
+
+// clusterName is the name of a cluster at devcluster; row is that at the server.
+func clusterName(i int) string {
+	switch i {
+	case 0:
+		return "main"
+	case plan.GPUCluster:
+		return "gpu"
+	}
+	return fmt.Sprintf("east-%d", i)
+}
+
+func row(i int) string {
+	if i == 0 {
+		return "Default Cluster"
+	}
+	return clusterName(i)
+}
+
+func start(ctx context.Context, o options, dir string) (w *world, err error) {
+	w = &world{o: o, dir: dir}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	for _, sub := range []string{w.witness(), filepath.Join(dir, "plugins"), w.data()} {
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			return w, err
+		}
+	}
+	args := []string{"--audit-objects"}
+	for i := range o.Clusters {
+		w.names = append(w.names, clusterName(i))
+		args = append(args, "--name", clusterName(i))
+		if i == plan.GPUCluster {
+			args = append(args, "--gpus", "64")
+		}
+	}
+	if w.clusters, err = stack.StartClusters(ctx, filepath.Join(dir, "clusters"), w.names, nil, args...); err != nil {
+		return w, err
+	}
+	var links []string
+	for _, name := range w.names {
+		link, err := w.connect(ctx, name)
+		if err != nil {
+			return w, err
+		}
+		links = append(links, link)
+	}
+	return w, w.serve(ctx, links)
+}
+
+func (w *world) witness() string { return filepath.Join(w.dir, "notes") }
+func (w *world) data() string    { return filepath.Join(w.dir, "data") }
+
+func (w *world) database() string { return filepath.Join(w.data(), "nagelfluh.db") }
+func (w *world) archive() string  { return filepath.Join(w.data(), "logs") }
+
+// connect puts a link in front of a cluster and returns the path of the kubeconfig that leads through it.
+func (w *world) connect(ctx context.Context, name string) (string, error) {
+	raw, err := os.ReadFile(w.clusters.Kubeconfig(name))
+	if err != nil {
+		return "", err
+	}
+	link, err := faultproxy.New(raw)
+	if err != nil {
+		return "", err
+	}
+	w.links = append(w.links, link)
+	client, err := w.clusters.Client(name)
+	if err != nil {
+		return "", err
+	}
+	w.direct = append(w.direct, client)
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	path := filepath.Join(w.dir, name+".kubeconfig")
+	return path, os.WriteFile(path, link.Kubeconfig(), 0o600)
+}
+
+// serve starts the server with plugins of its own, so that it can be told afterwards whether one was left behind.
+func (w *world) serve(ctx context.Context, links []string) error {
+	root, err := stack.Root()
+	if err != nil {
+		return err
+	}
+	if err := copyPlugins(filepath.Join(root, "bin", "plugins"), filepath.Join(w.dir, "plugins")); err != nil {
+		return err
+	}
+	listen, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	w.core = &core{o: stack.ServerOptions{
+		Dir: w.data(), PluginDir: filepath.Join(w.dir, "plugins"), Kubeconfig: links[0], Listen: listen,
+		Env: []string{"K8S_NAMESPACE=" + namespace, "NAGELFLUH_JOBS_RETENTION=" + w.o.retention.String()},
+	}, log: filepath.Join(w.dir, "core.log")}
+	if err := w.core.start(ctx); err != nil {
+		return err
+	}
+	for i, link := range links[1:] {
+		if _, err := w.core.get().CLI(ctx, "clusters", "add", row(i+1), "--type", "kubeconfig", "--kubeconfig", link); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return stack.Until(ctx, "every cluster is ready", func() (bool, error) {
+		var list struct {
+			Items []struct {
+				Observed struct {
+					Health   string
+					Capacity *struct{}
+				}
+			}
+		}
+		if err := w.core.get().Get(ctx, "/clusters", &list); err != nil {
+			return false, err
+		}
+		for _, c := range list.Items {
+			if c.Observed.Health != "ready" || c.Observed.Capacity == nil {
+				return false, nil
+			}
+		}
+		return len(list.Items) == len(links), nil
+	})
+}
+
+func copyPlugins(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return fmt.Errorf("find the plugins (`make build` builds them): %w", err)
+	}
+	for _, e := range entries {
+		raw, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, e.Name()), raw, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// close ends what still runs.
+func (w *world) close() {
+	if w.core != nil {
+		w.core.close()
+	}
+	for _, l := range w.links {
+		l.Close()
+	}
+	if w.clusters != nil {
+		_ = w.clusters.Stop(20 * time.Second)
+	}
+}
+
+// core is the server, whichever process that is at the moment.
+type core struct {
+	o   stack.ServerOptions
+	log string
+
+	mu     sync.Mutex
+	server *stack.Server
+	out    *os.File
+	errs   []error // what it should not have done
+}
+
+func (c *core) get() *stack.Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server
+}
+
+func (c *core) start(ctx context.Context) error {
+	out, err := os.OpenFile(c.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	o := c.o
+	o.Line = func(s string) { _, _ = fmt.Fprintln(out, s) }
+	s, err := stack.StartServer(ctx, o)
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server, c.out = s, out
+	return nil
+}
+
+// crash kills the server, as a power cut would, and starts it again on the same data.
+func (c *core) crash(ctx context.Context, down time.Duration) error {
+	s := c.get()
+	select {
+	case <-s.Done():
+		c.mu.Lock()
+		c.errs = append(c.errs, errors.New("the server ended although nobody killed it"))
+		c.mu.Unlock()
+	default:
+		s.Kill()
+	}
+	_ = c.out.Close()
+	pause(ctx, down)
+	return c.start(ctx)
+}
+
+// stop ends the server in good order, at the end.
+func (c *core) stop() {
+	s := c.get()
+	select {
+	case <-s.Done():
+		c.errs = append(c.errs, errors.New("the server ended although nobody killed it"))
+	default:
+		if err := s.Stop(30 * time.Second); err != nil {
+			c.errs = append(c.errs, err)
+		}
+	}
+}
+
+func (c *core) close() {
+	if s := c.get(); s != nil {
+		s.Kill()
+		_ = c.out.Close()
+	}
+}
+
+// pause returns after a while, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
