@@ -285,16 +285,29 @@ func (p *placer) asks() []string {
 type keeper struct {
 	mu       sync.Mutex
 	ensured  int
+	pods     map[string]bool // names of those that were to be followed
 	finished map[string]int
 	// abandoned are those of clusters that were removed.
 	abandoned []string
 	fail      error
 }
 
-func (k *keeper) Ensure(process.Attempt, []*corev1.Pod) {
+func (k *keeper) Ensure(_ process.Attempt, pods []*corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ensured++
+	for _, p := range pods {
+		if k.pods == nil {
+			k.pods = map[string]bool{}
+		}
+		k.pods[p.Name] = true
+	}
+}
+
+func (k *keeper) knows(pod string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods[pod]
 }
 
 func (k *keeper) Finish(_ context.Context, a process.Attempt, _ []*corev1.Pod) error {

@@ -147,6 +147,14 @@ func (w *worker) stopJob(ctx context.Context, a *attempt, row process.Attempt) (
 			return stop{truth: &f}, nil
 		}
 		if j.DeletionTimestamp == nil {
+			if !slices.ContainsFunc(pods, alive) {
+				// The watch may lag behind, and a pod that goes before anybody saw it leaves no log and no word of one.
+				fresh, err := w.podsOf(ctx, row.Namespace, row.ID)
+				if err != nil {
+					return stop{}, err
+				}
+				pods = fresh
+			}
 			w.d.o.Logs.Ensure(row, pods) // what was printed goes with the pods
 			return w.delete(ctx, a, row)
 		}
@@ -173,6 +181,7 @@ func (w *worker) remains(ctx context.Context, a *attempt, row process.Attempt, j
 			return stop{}, err
 		}
 		pods = fresh
+		w.d.o.Logs.Ensure(row, pods)
 	}
 	running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !alive(p) })
 	switch {

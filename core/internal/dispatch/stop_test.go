@@ -47,6 +47,30 @@ func TestB48_CancelDeletesByUIDWithPropagationAndWaitsForThePods(t *testing.T) {
 	r.state(v, process.Cancelled)
 }
 
+// A pod that the watch has not shown yet has printed something too: before its Job is deleted its log is followed.
+func TestCancelFollowsPodsThatTheWatchHasNotShown(t *testing.T) {
+	r, a := newRig(t), newAPI(t)
+	a.surround(func(w http.ResponseWriter, q *http.Request, next http.HandlerFunc) {
+		if strings.HasSuffix(q.URL.Path, "/pods") && q.URL.Query().Get("watch") != "" {
+			<-q.Context().Done() // it hangs, and tells of no pod
+			return
+		}
+		if q.Method == http.MethodDelete && !r.logs.knows("pod") {
+			t.Error("the Job is deleted before its pod is looked for")
+		}
+		next(w, q)
+	})
+	r.add("a", a)
+	r.start()
+	v := r.submit(1)[0]
+	r.state(v, process.Queued)
+	a.pod(a.only().Labels, running)
+	r.cancel(v)
+	r.when("the delete", func() bool { return a.count() == 0 }, nil)
+	a.dropPod()
+	r.state(v, process.Cancelled)
+}
+
 func TestB50_FinalizerKeepsTheJob(t *testing.T) {
 	r, a := newRig(t), newAPI(t)
 	r.options.FinalizerPatience = 300 * time.Millisecond
