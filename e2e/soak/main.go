@@ -61,6 +61,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, func() { o.say("stopping: %v", context.Cause(ctx)) })
 	report, err := run(ctx, o)
 	report.print(os.Stdout)
 	if err != nil {

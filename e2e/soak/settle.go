@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,7 +99,12 @@ func (w *world) histories(ctx context.Context, db *sql.DB, in *check.Input) erro
 
 // history is what a cluster's API server logged, and what there is now.
 func (w *world) history(ctx context.Context, i int) (*check.Cluster, error) {
-	file, err := os.Open(w.clusters.AuditLog(w.names[i]))
+	// The cluster takes its own files along when it ends; this name of the log stays.
+	path := filepath.Join(w.dir, "audit-"+w.names[i]+".log")
+	if err := os.Link(w.clusters.AuditLog(w.names[i]), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
