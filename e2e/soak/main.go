@@ -59,7 +59,11 @@ func main() {
 	o.say = func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{syscall.SIGTERM}
+	if !signal.Ignored(os.Interrupt) { // who starts it in the background does not mean it when he interrupts something else
+		signals = append(signals, os.Interrupt)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	context.AfterFunc(ctx, func() { o.say("stopping: %v", context.Cause(ctx)) })
 	report, err := run(ctx, o)
