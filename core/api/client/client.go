@@ -1381,6 +1381,9 @@ type Spec struct {
 	// Retries How often a failed pod is started again.
 	Retries int32 `json:"retries,omitempty,omitzero"`
 
+	// StartLimits Most seconds that an attempt may be blocked before it starts, by cause: `image_pull`, `unschedulable`, `pods_refused`, `container_config`, `queue`. 0, no limit. Those that are absent are the server's.
+	StartLimits map[string]int64 `json:"start_limits,omitempty,omitzero"`
+
 	// WorkingDir Absolute path. Absent, the image's own.
 	WorkingDir string `json:"working_dir,omitempty,omitzero"`
 }

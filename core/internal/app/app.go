@@ -260,7 +260,7 @@ func (a *app) build(context.Context) (err error) {
 	a.work = dispatch.New(dispatch.Options{
 		Store: a.db, Placer: a.engine, Ledger: a.ledger, Clients: a.clients, Logs: a.keeper, Logger: a.log, Installation: a.install,
 		DefaultNamespace: a.cfg.DefaultNamespace, PullSecrets: a.cfg.PullSecrets, PlacingErrorLimit: a.cfg.PlacingErrorLimit,
-		Retention: a.cfg.JobRetention, Outages: a.monitor,
+		Retention: a.cfg.JobRetention, Outages: a.monitor, StartLimits: startLimits(a.cfg),
 	})
 	tester := connection.New(connection.Options{Connector: connector{a.host}, Clients: a.clients, MakesNamespaces: true})
 	a.clusters = cluster.NewService(a.db, providers{a.host}, tester, a.work)

@@ -176,6 +176,9 @@ func readSubmission(file string, in io.Reader) (out client.Submission, err error
 var numbers = []string{"retries", "max_runtime_seconds"}
 
 func isText(path []string) bool {
+	if len(path) == 3 && path[0] == "spec" && path[1] == "start_limits" {
+		return false
+	}
 	return len(path) != 2 || path[0] != "spec" || !slices.Contains(numbers, path[1])
 }
 

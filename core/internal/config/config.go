@@ -43,6 +43,13 @@ type Config struct {
 	PullSecrets      []string
 	JobRetention     time.Duration
 
+	// How long an attempt may be blocked before it starts, by cause; zero: for ever.
+	StartImagePull       time.Duration
+	StartContainerConfig time.Duration
+	StartPodsRefused     time.Duration
+	StartUnschedulable   time.Duration
+	StartQueue           time.Duration
+
 	LogArchive string // never empty after Load
 	LogQuota   int64
 

@@ -26,8 +26,11 @@ type (
 		of []string
 	}
 	booleanValue  struct{ p *bool }
-	durationValue struct{ p *time.Duration }
-	integerValue  struct {
+	durationValue struct {
+		p    *time.Duration
+		zero bool
+	}
+	integerValue struct {
 		p     *int64
 		least int64
 	}
@@ -38,10 +41,14 @@ type (
 func text(p *string) value                 { return textValue{p} }
 func choice(p *string, of ...string) value { return choiceValue{p, of} }
 func boolean(p *bool) value                { return booleanValue{p} }
-func duration(p *time.Duration) value      { return durationValue{p} }
-func integer(p *int64, least int64) value  { return integerValue{p, least} }
-func list(p *[]string) value               { return listValue{p} }
-func plugins(p *map[string]Plugin) value   { return pluginsValue{p} }
+func duration(p *time.Duration) value      { return durationValue{p, false} }
+
+// limit is a duration of which zero means none.
+func limit(p *time.Duration) value { return durationValue{p, true} }
+
+func integer(p *int64, least int64) value { return integerValue{p, least} }
+func list(p *[]string) value              { return listValue{p} }
+func plugins(p *map[string]Plugin) value  { return pluginsValue{p} }
 
 func last(given []string) string {
 	if len(given) == 0 {
@@ -110,6 +117,10 @@ func (v booleanValue) kind() string         { return "" }
 
 func (v durationValue) set(given []string) error {
 	d, err := time.ParseDuration(last(given))
+	if v.zero && err == nil && d == 0 {
+		*v.p = 0
+		return nil
+	}
 	if err != nil || d <= 0 {
 		return fmt.Errorf("is %q: want a duration above zero such as 30s or 15m", last(given))
 	}

@@ -225,7 +225,7 @@ func (w *worker) adopt(ctx context.Context, a *attempt, row process.Attempt, j *
 		return err
 	}
 	a.sent, a.reasonAt = sentAnswered, now
-	w.learnLimit(a)
+	w.learnLimits(a)
 	a.version, a.failures = nil, 0
 	if w.seen(next) != nil {
 		w.enqueue(next) // the watch was quicker

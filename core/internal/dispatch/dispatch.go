@@ -146,6 +146,10 @@ type Options struct {
 	// Retention is how long the Job of an ended attempt is kept after its end once its logs are stored; default 15 min.
 	// Negative: not at all.
 	Retention time.Duration
+	// StartLimits are how long an attempt may be blocked before it starts, by name of the limit; zero or absent: for ever.
+	StartLimits map[string]time.Duration
+	// KueueLimit is the same for Jobs with a queue at clusters without Kueue; default 15 s.
+	KueueLimit time.Duration
 	// FinalizerPatience is how long a deleted Job without running pods may be held by finalizers before the attempt ends
 	// with a note that names them; default 2 min.
 	FinalizerPatience time.Duration
@@ -192,6 +196,7 @@ func (o *Options) defaults() error {
 	set(&o.PlacingErrorLimit, time.Hour)
 	set(&o.WaitRecheck, 10*time.Minute)
 	set(&o.Retention, 15*time.Minute)
+	set(&o.KueueLimit, 15*time.Second)
 	set(&o.FinalizerPatience, 2*time.Minute)
 	if o.CreateWindow < o.CreateTimeout {
 		return fmt.Errorf("the create window (%s) is shorter than the create timeout (%s)", o.CreateWindow, o.CreateTimeout)

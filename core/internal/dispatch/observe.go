@@ -118,11 +118,11 @@ func (w *worker) observe(ctx context.Context, a *attempt, row process.Attempt) (
 	if err != nil || next.State.Terminal() {
 		return 0, err
 	}
-	left, err := w.runtimeLeft(ctx, a, next, pods)
+	left, err := w.left(ctx, a, next)
 	if err != nil {
 		return 0, err
 	}
-	if f.NeedsEvents {
+	if f.NeedsEvents || f.NeedsQueue {
 		left = sooner(left, eventsAfter)
 	}
 	return sooner(left, again), nil
@@ -141,7 +141,7 @@ func (w *worker) showing(row process.Attempt) time.Duration {
 
 // read asks evidence, and fetches what it lacks to be sure.
 func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job, pods []*corev1.Pod) (evidence.Finding, error) {
-	in := evidence.Input{Job: j, Pods: pods, Attempt: row}
+	in := evidence.Input{Job: j, Pods: pods, Gone: w.watch.RemovedPods(row.ID), Attempt: row, Cluster: w.row().Name, Now: w.d.now()}
 	f := evidence.Read(in)
 	switch {
 	case f.State.Terminal() && (f.StartedAt == nil || slices.ContainsFunc(pods, alive)):
@@ -161,7 +161,19 @@ func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *b
 			in.Pods = fresh
 		}
 		return evidence.Read(in), nil
-	case f.NeedsEvents && row.JobAt != nil && w.d.now().Sub(*row.JobAt) >= eventsAfter:
+	case row.JobAt == nil || w.d.now().Sub(*row.JobAt) < eventsAfter:
+	case f.NeedsQueue:
+		if w.d.now().Sub(a.queueAt) >= w.d.o.Resync/2 && w.eventReads.TryAccept() {
+			queue, err := w.queueOf(ctx, j)
+			if err != nil && (errors.Is(err, errParked) || unanswered(err)) {
+				return f, err
+			}
+			a.queue, a.queueAt = queue, w.d.now()
+		}
+		if in.Queue = a.queue; in.Queue != nil {
+			return evidence.Read(in), nil
+		}
+	case f.NeedsEvents:
 		if w.d.now().Sub(a.eventsAt) >= w.d.o.Resync/2 && w.eventReads.TryAccept() {
 			events, err := w.eventsOf(ctx, j.UID)
 			if err != nil && (errors.Is(err, errParked) || unanswered(err)) {
@@ -169,9 +181,11 @@ func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *b
 			}
 			a.events, a.eventsAt = events, w.d.now() // without the right to read them there are none
 		}
-		in.Events = append([]corev1.Event{}, a.events...)
-		f = evidence.Read(in)
-		f.NeedsEvents = false
+		if !a.eventsAt.IsZero() {
+			in.Events = append([]corev1.Event{}, a.events...)
+			f = evidence.Read(in)
+			f.NeedsEvents = false
+		}
 	}
 	return f, nil
 }
@@ -199,6 +213,14 @@ func apply(a *process.Attempt, f evidence.Finding, now time.Time) ([]event.Event
 		events = append(events, event.Event{Kind: event.RunStarted, Message: fmt.Sprintf("Run %d started.", f.Runs)})
 	}
 	learned := started
+	if f.Ran != a.Ran || f.RunEnded != a.RunEnded || (f.RunStartedAt == nil) != (a.RunStartedAt == nil) ||
+		f.RunStartedAt != nil && !f.RunStartedAt.Equal(*a.RunStartedAt) {
+		a.Ran, a.RunStartedAt, a.RunEnded, learned = f.Ran, f.RunStartedAt, f.RunEnded, true
+	}
+	// While the cause is not read again, as after a restart, the clock goes on.
+	if !(f.NeedsEvents || f.NeedsQueue) || f.State != process.Queued {
+		learned = block(a, f.Blocked(), now) || learned
+	}
 	if a.StartedAt == nil && f.StartedAt != nil {
 		a.StartedAt, learned = f.StartedAt, true
 	}
@@ -272,11 +294,12 @@ func (w *worker) flag(ctx context.Context, a *attempt, row process.Attempt) (pro
 			return []event.Event{{Kind: event.Unreachable, Message: message}}, nil
 		})
 	case row.UnreachableSince != nil && w.reach.answers() && w.watch.Synced():
-		message := fmt.Sprintf("Cluster %q answers again.", name)
+		message, now := fmt.Sprintf("Cluster %q answers again.", name), w.d.now()
 		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 			if a.State.Terminal() || a.UnreachableSince == nil {
 				return nil, process.ErrNoChange
 			}
+			unblock(a, now.Sub(*a.UnreachableSince))
 			a.UnreachableSince = nil
 			return []event.Event{{Kind: event.Reachable, Message: message}}, nil
 		})

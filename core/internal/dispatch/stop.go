@@ -21,7 +21,6 @@ const (
 	reasonCancelled   = "cancelled"
 	reasonStopping    = "stopping"
 	reasonUnreachable = "cluster-unreachable"
-	reasonMaxRuntime  = "max-runtime"
 )
 
 // stopAgain is how often a stop under way is looked at when the watch says nothing.
@@ -200,7 +199,7 @@ func (w *worker) remains(ctx context.Context, a *attempt, row process.Attempt, j
 	return stop{stopped: true, note: fmt.Sprintf("Its pods are gone; the Job object %q stays until the finalizer %s is removed.", j.Name, held)}, nil
 }
 
-// overrun stops an attempt that has run for as long as it may. That it is to be stopped for this was stored before
+// overrun stops an attempt that has run, or been blocked, for as long as it may. That it is to be stopped for this was stored before
 // anything was deleted, so that a restart does not take the missing Job for a riddle.
 func (w *worker) overrun(ctx context.Context, a *attempt, row process.Attempt) (time.Duration, error) {
 	s, err := w.stopJob(ctx, a, row)
@@ -218,66 +217,9 @@ func (w *worker) overrun(ctx context.Context, a *attempt, row process.Attempt) (
 		if a.State.Terminal() || a.State == process.Cancelling {
 			return nil, process.ErrNoChange
 		}
-		end(a, process.Failed, reasonMaxRuntime, a.Reason, now)
+		end(a, process.Failed, a.StopCode, a.Reason, now)
 		a.UnreachableSince = nil
 		return []event.Event{changedTo(a.Reason)}, nil
 	})
 	return 0, err
-}
-
-// learnLimit notes the maximal runtime of an attempt whose version is at hand.
-func (w *worker) learnLimit(a *attempt) {
-	if a.version != nil && !a.limitKnown {
-		a.limit, a.limitKnown = job.MaxRuntime(a.version.Spec.MaxRuntimeSeconds, w.row().MaxRuntime), true
-	}
-}
-
-// runtimeLeft says how long the attempt may still run, zero for as long as it likes, and starts stopping it when that is
-// over. The time of every run counts whose pod the cluster still has.
-func (w *worker) runtimeLeft(ctx context.Context, a *attempt, row process.Attempt, pods []*corev1.Pod) (time.Duration, error) {
-	if row.State != process.Running {
-		return 0, nil
-	}
-	if !a.limitKnown {
-		if err := w.readVersion(ctx, a, row); err != nil {
-			return 0, err
-		}
-		w.learnLimit(a)
-		a.version = nil
-	}
-	if a.limit == nil {
-		return 0, nil
-	}
-	limit := time.Duration(*a.limit) * time.Second
-	if left := limit - ran(pods, row.JobAt, w.d.now()); left > 0 {
-		return left, nil
-	}
-	next, err := w.say(ctx, a, row, reasonMaxRuntime, fmt.Sprintf("Stopped: it ran for its maximal runtime of %s.", limit))
-	if err == nil {
-		w.enqueue(next)
-	}
-	return 0, err
-}
-
-// ran sums up how long the pods' main containers have run. Their times are by the cluster's clock; a start is not taken
-// to be before the Job was made by ours, so that a clock that is behind stops nothing early.
-func ran(pods []*corev1.Pod, made *time.Time, now time.Time) (sum time.Duration) {
-	for _, p := range pods {
-		for _, c := range p.Status.ContainerStatuses {
-			if c.Name != job.MainContainer {
-				continue
-			}
-			switch {
-			case c.State.Terminated != nil:
-				sum += c.State.Terminated.FinishedAt.Sub(c.State.Terminated.StartedAt.Time)
-			case c.State.Running != nil:
-				start := c.State.Running.StartedAt.Time
-				if made != nil && start.Before(*made) {
-					start = *made
-				}
-				sum += max(0, now.Sub(start))
-			}
-		}
-	}
-	return sum
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
+	"github.com/nagelfluh/nagelfluh/core/internal/evidence"
 	"github.com/nagelfluh/nagelfluh/core/internal/job"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
@@ -38,7 +39,7 @@ type worker struct {
 	reach      *reach
 	watch      *kube.Watch
 	ctx        context.Context         // ends with the worker
-	eventReads flowcontrol.RateLimiter // of Jobs without pods: a burst has many of them for a while
+	eventReads flowcontrol.RateLimiter // of events and queues: a burst has many Jobs without pods for a while
 	// posts are the slots of create requests. More attempts than that are in hand in their queue, so that storing what
 	// came of one request keeps no other from being sent.
 	posts  chan struct{}
@@ -65,8 +66,7 @@ type attempt struct {
 
 	// ————
 	version    *process.Version // read when needed, dropped when the Job exists
-	limit      *int64           // maximal runtime in seconds; nil: none
-	limitKnown bool
+	limits     *limits          // nil: not known yet
 	sent       sending
 	failures   int       // of create requests in a row
 	unclear    string    // what came in place of an answer to the last one of which it is not known what it did
@@ -76,6 +76,8 @@ type attempt struct {
 	stepAt     time.Time // when the Job was first seen to have ended before its pod; zero: never
 	events     []corev1.Event
 	eventsAt   time.Time // when they were read
+	queue      *evidence.Queue
+	queueAt    time.Time // when that was read
 	finished   bool      // its logs are being stored
 }
 
@@ -262,7 +264,7 @@ func (w *worker) act(ctx context.Context, a *attempt, row process.Attempt) (time
 		return w.cancelled(ctx, a, row)
 	case row.State == process.Creating && row.JobUID == "":
 		return w.create(ctx, a, row)
-	case row.ReasonCode == reasonMaxRuntime:
+	case row.StopCode != "":
 		return w.overrun(ctx, a, row)
 	default:
 		return w.observe(ctx, a, row)

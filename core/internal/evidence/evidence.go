@@ -10,7 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nagelfluh/nagelfluh/core/internal/job"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
 
@@ -18,8 +17,16 @@ import (
 type Input struct {
 	Job  *batchv1.Job  // required
 	Pods []*corev1.Pod // of the attempt, in any order
+	// Gone are the last states of pods that were removed, in any order; those that had not ended say nothing.
+	Gone []*corev1.Pod
 	// Events of the Job, in any order; nil: not read. Only a Job without pods needs them.
 	Events []corev1.Event
+	// Queue is what Kueue says; nil: not read. Only a suspended Job with a queue needs it.
+	Queue *Queue
+	// Cluster is the cluster's name, for sentences.
+	Cluster string
+	// Now is the present; only the running time of pods that are gone depends on it.
+	Now time.Time
 	// Attempt is the last known row.
 	Attempt process.Attempt
 }
@@ -39,6 +46,20 @@ type Finding struct {
 	Runs int32
 	// NeedsEvents says that the Job has no pod and no event was given: reading them may tell why.
 	NeedsEvents bool
+	// NeedsQueue says the same of a suspended Job and its queue.
+	NeedsQueue bool
+	// Ran, RunStartedAt and RunEnded account for running time as in process.Attempt.
+	Ran          time.Duration
+	RunStartedAt *time.Time
+	RunEnded     bool
+}
+
+// Blocked names the start limit whose clock runs while the finding lasts; empty: none.
+func (f Finding) Blocked() string {
+	if f.State != process.Queued {
+		return ""
+	}
+	return limits[f.ReasonCode]
 }
 
 // Read returns what the objects say. Only a condition Complete or Failed ends the attempt: SuccessCriteriaMet and
@@ -46,20 +67,22 @@ type Finding struct {
 func Read(in Input) Finding {
 	pods := slices.Clone(in.Pods)
 	slices.SortFunc(pods, oldestFirst)
+	all := withGone(pods, in.Gone)
 	f := Finding{
-		StartedAt: startedAt(pods, in.Attempt.StartedAt),
-		ExitCode:  exitCode(pods, in.Attempt.ExitCode),
+		StartedAt: startedAt(all, in.Attempt.StartedAt),
+		ExitCode:  exitCode(all, in.Attempt.ExitCode),
 		Runs:      in.Attempt.Runs,
 	}
 	switch {
 	case condition(in.Job, batchv1.JobComplete) != nil:
 		succeeded(&f, in.Job)
 	case condition(in.Job, batchv1.JobFailed) != nil:
-		failed(&f, in.Job, pods)
+		failed(&f, in.Job, all)
 	default:
 		live(&f, in, pods)
 	}
 	f.Runs = runs(f, in, pods)
+	account(&f, in, all)
 	return f
 }
 
@@ -143,9 +166,6 @@ func withDetail(cause, detail string) string {
 	}
 	return cause + ": " + detail
 }
-
-// queueOf names the Kueue queue of a Job; empty: none.
-func queueOf(j *batchv1.Job) string { return j.Labels[job.LabelQueue] }
 
 func utc(t time.Time) *time.Time {
 	if t.IsZero() {

@@ -30,24 +30,6 @@ func live(f *Finding, in Input, pods []*corev1.Pod) {
 	}
 }
 
-func suspended(f *Finding, in Input) {
-	queue := queueOf(in.Job)
-	ran := f.StartedAt != nil
-	switch {
-	case ran && queue != "":
-		f.ReasonCode, f.Reason = Preempted, fmt.Sprintf("Preempted; waiting for admission by queue %s again.", queue)
-	case ran:
-		f.ReasonCode, f.Reason = Preempted, "The Job was suspended after it had run; it waits to be resumed."
-	case queue != "":
-		f.ReasonCode, f.Reason = QueueWaiting, fmt.Sprintf("Waiting for admission by queue %s.", queue)
-	default:
-		f.ReasonCode, f.Reason = Suspended, "The Job is suspended; it waits to be resumed."
-	}
-	if e := latestEvent(in.Events, "Pending", "Preempted", "Evicted", "EvictedDueToPreempted"); e != nil {
-		f.Reason = withDetail(strings.TrimSuffix(f.Reason, "."), e.Message)
-	}
-}
-
 func noPod(f *Finding, in Input, pods []*corev1.Pod) {
 	f.NeedsEvents = in.Events == nil
 	if e := latestEvent(in.Events, "FailedCreate", "SuccessfulCreate"); e != nil && e.Reason == "FailedCreate" {

@@ -25,6 +25,19 @@ func oldestFirst(a, b *corev1.Pod) int {
 	return cmp.Compare(a.Name, b.Name)
 }
 
+// withGone adds the pods that ended before they were removed.
+func withGone(pods, gone []*corev1.Pod) []*corev1.Pod {
+	all := slices.Clone(pods)
+	for _, p := range gone {
+		there := slices.ContainsFunc(pods, func(q *corev1.Pod) bool { return q.UID == p.UID && q.Name == p.Name })
+		if !there && (ended(p) || mainTerminated(p) != nil) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, oldestFirst)
+	return all
+}
+
 // current returns the newest pod that has not ended and is not on its way out; nil: there is none. A pod that is being
 // deleted still counts while its main container runs: it uses the node.
 func current(pods []*corev1.Pod) *corev1.Pod {

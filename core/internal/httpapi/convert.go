@@ -107,7 +107,7 @@ func fromSpec(s gen.Spec) process.Spec {
 	out := process.Spec{
 		Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, Requests: s.Requests, Limits: s.Limits,
 		NodeSelector: s.NodeSelector, Labels: s.Labels, Retries: s.Retries, MaxRuntimeSeconds: s.MaxRuntimeSeconds,
-		Cluster: s.Cluster, QueueName: s.QueueName,
+		Cluster: s.Cluster, QueueName: s.QueueName, StartLimits: s.StartLimits,
 	}
 	for _, e := range s.Env {
 		out.Env = append(out.Env, process.EnvVar{Name: e.Name, Value: e.Value})
@@ -119,7 +119,7 @@ func toSpec(s process.Spec) gen.Spec {
 	out := gen.Spec{
 		Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, Requests: s.Requests, Limits: s.Limits,
 		NodeSelector: s.NodeSelector, Labels: s.Labels, Retries: s.Retries, MaxRuntimeSeconds: s.MaxRuntimeSeconds,
-		Cluster: s.Cluster, QueueName: s.QueueName,
+		Cluster: s.Cluster, QueueName: s.QueueName, StartLimits: s.StartLimits,
 	}
 	for _, e := range s.Env {
 		out.Env = append(out.Env, gen.EnvVar{Name: e.Name, Value: e.Value})

@@ -45,6 +45,9 @@ type Rule struct {
 // Kueue is the API group of Kueue; its rules matter only where it is installed.
 const Kueue = "kueue.x-k8s.io"
 
+// KueueVisibility is the API group in which Kueue tells positions within queues, where that is switched on.
+const KueueVisibility = "visibility.kueue.x-k8s.io"
+
 // Table is all that Nagelfluh asks for.
 func Table() []Rule {
 	return []Rule{
@@ -61,6 +64,7 @@ func Table() []Rule {
 		{"", "namespaces", []string{"create"}, Everywhere, Optional, "a missing job namespace has to be made by an admin"},
 		{Kueue, "localqueues", []string{"get", "list"}, JobNamespace, Optional, "the queues of the namespace are not seen"},
 		{Kueue, "workloads", []string{"get", "list", "watch"}, JobNamespace, Optional, "why a Job waits in its queue is not seen"},
+		{KueueVisibility, "localqueues/pendingworkloads", []string{"get"}, JobNamespace, Optional, "the position of a Job within its queue is not seen"},
 		{Kueue, "clusterqueues", []string{"get", "list"}, Everywhere, Optional, "what stands behind a queue is not seen"},
 		{"", "serviceaccounts/token", []string{"create"}, Own, Optional, "the token cannot be renewed before it ends"},
 	}

@@ -36,6 +36,9 @@ type Spec struct {
 	Retries int32 `json:"retries"`
 	// MaxRuntimeSeconds bounds the running time; nil: the cluster's limit alone.
 	MaxRuntimeSeconds *int64 `json:"max_runtime_seconds,omitempty"`
+	// StartLimits are the most seconds, by name of the limit (StartLimitNames), that an attempt may be blocked before it
+	// starts; zero: for as long as it takes. A limit that is absent is the server's.
+	StartLimits map[string]int64 `json:"start_limits,omitempty"`
 	// Cluster is the id of an explicitly requested cluster; empty: placement decides.
 	Cluster string `json:"cluster,omitempty"`
 	// QueueName overrides the cluster's Kueue LocalQueue; empty: the cluster's.
@@ -105,6 +108,17 @@ type Attempt struct {
 
 	ExitCode *int32 // of the main container of the last pod; nil: not known
 	Runs     int32  // stretches of pods
+
+	// BlockedBy is the start limit whose clock runs, and BlockedSince when it started; empty: none.
+	BlockedBy    string
+	BlockedSince *time.Time
+	// StopCode is the reason code that the attempt fails with once its Job is gone: a limit is over. Empty: none is.
+	StopCode string
+	// Ran is the running time of the runs that are over. RunStartedAt is when the latest run began, by the cluster's
+	// clock, and RunEnded says that it is among those.
+	Ran          time.Duration
+	RunStartedAt *time.Time
+	RunEnded     bool
 
 	// LogsStored says that the archive holds the attempt's logs to their end.
 	LogsStored bool

@@ -82,6 +82,14 @@ func (c *checker) spec(s *Spec) {
 	if m := s.MaxRuntimeSeconds; m != nil && (*m < 1 || *m > MaxRuntimeSeconds) {
 		c.add("spec.max_runtime_seconds", "is %d: want 1 to %d seconds", *m, int64(MaxRuntimeSeconds))
 	}
+	for _, name := range sorted(s.StartLimits) {
+		at, seconds := "spec.start_limits."+name, s.StartLimits[name]
+		if !slices.Contains(StartLimitNames, name) {
+			c.add(at, "is no start limit: want one of %s", strings.Join(StartLimitNames, ", "))
+		} else if seconds < 0 || seconds > MaxRuntimeSeconds {
+			c.add(at, "is %d: want 0 (none) to %d seconds", seconds, int64(MaxRuntimeSeconds))
+		}
+	}
 	if s.QueueName != "" {
 		for _, why := range validation.IsDNS1123Subdomain(s.QueueName) {
 			c.add("spec.queue_name", "is no Kubernetes name: %s", why)

@@ -39,6 +39,12 @@ type attemptModel struct {
 	ExitCode          *int32
 	Runs              int32
 	LogsStored        bool
+	BlockedBy         string
+	BlockedSince      *int64
+	StopCode          string
+	Ran               int64
+	RunStartedAt      *int64
+	RunEnded          bool
 	CreatedAt         int64
 	PlacedAt          *int64
 	JobAt             *int64
@@ -53,7 +59,7 @@ var attemptColumns = []string{
 	"id", "version_id", "process_id", "project_id", "number", "state", "reason_code", "reason", "cluster_id",
 	"cluster_identity", "namespace", "job_name", "job_uid", "next_try_at", "tries", "error_since", "intent_at",
 	"create_deadline", "unreachable_since", "cancel_requested_at", "cancel_requested_by", "exit_code", "runs",
-	"logs_stored", "created_at", "placed_at", "job_at", "started_at", "ended_at", "updated_at", "revision",
+	"logs_stored", "blocked_by", "blocked_since", "stop_code", "ran", "run_started_at", "run_ended", "created_at", "placed_at", "job_at", "started_at", "ended_at", "updated_at", "revision",
 }
 
 // attemptFixed is how many of the columns, from the first, never change.
@@ -64,7 +70,7 @@ func (m *attemptModel) values() []any {
 		m.ID, m.VersionID, m.ProcessID, m.ProjectID, m.Number, m.State, m.ReasonCode, m.Reason, orNull(m.ClusterID),
 		m.ClusterIdentity, m.Namespace, m.JobName, m.JobUID, m.NextTryAt, m.Tries, m.ErrorSince, m.IntentAt,
 		m.CreateDeadline, m.UnreachableSince, m.CancelRequestedAt, m.CancelRequestedBy, m.ExitCode, m.Runs,
-		m.LogsStored, m.CreatedAt, m.PlacedAt, m.JobAt, m.StartedAt, m.EndedAt, m.UpdatedAt, m.Revision,
+		m.LogsStored, m.BlockedBy, m.BlockedSince, m.StopCode, m.Ran, m.RunStartedAt, m.RunEnded, m.CreatedAt, m.PlacedAt, m.JobAt, m.StartedAt, m.EndedAt, m.UpdatedAt, m.Revision,
 	}
 }
 
@@ -73,7 +79,7 @@ func (m *attemptModel) pointers(clusterID *sql.NullString) []any {
 		&m.ID, &m.VersionID, &m.ProcessID, &m.ProjectID, &m.Number, &m.State, &m.ReasonCode, &m.Reason, clusterID,
 		&m.ClusterIdentity, &m.Namespace, &m.JobName, &m.JobUID, &m.NextTryAt, &m.Tries, &m.ErrorSince, &m.IntentAt,
 		&m.CreateDeadline, &m.UnreachableSince, &m.CancelRequestedAt, &m.CancelRequestedBy, &m.ExitCode, &m.Runs,
-		&m.LogsStored, &m.CreatedAt, &m.PlacedAt, &m.JobAt, &m.StartedAt, &m.EndedAt, &m.UpdatedAt, &m.Revision,
+		&m.LogsStored, &m.BlockedBy, &m.BlockedSince, &m.StopCode, &m.Ran, &m.RunStartedAt, &m.RunEnded, &m.CreatedAt, &m.PlacedAt, &m.JobAt, &m.StartedAt, &m.EndedAt, &m.UpdatedAt, &m.Revision,
 	}
 }
 
@@ -106,6 +112,8 @@ func (m attemptModel) attempt() process.Attempt {
 		ErrorSince: timeOrNil(m.ErrorSince), IntentAt: timeOrNil(m.IntentAt), CreateDeadline: timeOrNil(m.CreateDeadline),
 		UnreachableSince: timeOrNil(m.UnreachableSince), CancelRequestedAt: timeOrNil(m.CancelRequestedAt),
 		CancelRequestedBy: m.CancelRequestedBy, ExitCode: m.ExitCode, Runs: m.Runs, LogsStored: m.LogsStored,
+		BlockedBy: m.BlockedBy, BlockedSince: timeOrNil(m.BlockedSince), StopCode: m.StopCode,
+		Ran: time.Duration(m.Ran) * time.Microsecond, RunStartedAt: timeOrNil(m.RunStartedAt), RunEnded: m.RunEnded,
 		CreatedAt: timeOf(m.CreatedAt), PlacedAt: timeOrNil(m.PlacedAt), JobAt: timeOrNil(m.JobAt),
 		StartedAt: timeOrNil(m.StartedAt), EndedAt: timeOrNil(m.EndedAt), UpdatedAt: timeOf(m.UpdatedAt), Revision: m.Revision,
 	}
@@ -119,6 +127,8 @@ func attemptRow(a process.Attempt, processID string) attemptModel {
 		ErrorSince: microsOrNull(a.ErrorSince), IntentAt: microsOrNull(a.IntentAt), CreateDeadline: microsOrNull(a.CreateDeadline),
 		UnreachableSince: microsOrNull(a.UnreachableSince), CancelRequestedAt: microsOrNull(a.CancelRequestedAt),
 		CancelRequestedBy: a.CancelRequestedBy, ExitCode: a.ExitCode, Runs: a.Runs, LogsStored: a.LogsStored,
+		BlockedBy: a.BlockedBy, BlockedSince: microsOrNull(a.BlockedSince), StopCode: a.StopCode,
+		Ran: a.Ran.Microseconds(), RunStartedAt: microsOrNull(a.RunStartedAt), RunEnded: a.RunEnded,
 		CreatedAt: micros(a.CreatedAt), PlacedAt: microsOrNull(a.PlacedAt), JobAt: microsOrNull(a.JobAt),
 		StartedAt: microsOrNull(a.StartedAt), EndedAt: microsOrNull(a.EndedAt), UpdatedAt: micros(a.UpdatedAt), Revision: a.Revision,
 	}
