@@ -42,6 +42,8 @@ func TestAttemptRoundTrip(t *testing.T) {
 					f.SetBool(true)
 				case int32:
 					f.SetInt(int64(n))
+				case time.Duration:
+					f.SetInt(int64(n) * int64(time.Microsecond))
 				case time.Time:
 					f.Set(reflect.ValueOf(at))
 				case *time.Time:
