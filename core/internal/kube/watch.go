@@ -22,7 +22,7 @@ import (
 
 // Times of a watch.
 const (
-	// maxSilence is how long a stream may bring nothing, not even the bookmark that comes about once a minute.
+	// maxSilence is the default of WatchOptions.Silence.
 	maxSilence = 4 * time.Minute
 	// firstRetry and lastRetry bound the pauses between attempts at opening a stream.
 	firstRetry = 500 * time.Millisecond
@@ -43,7 +43,10 @@ type WatchOptions struct {
 	Synced func()
 	// Reachable is told when the cluster can be reached, or no longer; err is why not. Optional.
 	Reachable func(ok bool, err error)
-	Logger    hclog.Logger
+	// Silence is how long a stream may bring nothing before it is opened again; default 4 min, for the bookmark comes
+	// about once a minute.
+	Silence time.Duration
+	Logger  hclog.Logger
 }
 
 // Watch keeps the Jobs and pods of one cluster at hand. It opens its streams again after every break, from where they
@@ -80,6 +83,9 @@ func NewWatch(o WatchOptions) *Watch {
 	if o.Changed == nil {
 		o.Changed = func(string) {}
 	}
+	if o.Silence == 0 {
+		o.Silence = maxSilence
+	}
 	w := &Watch{o: o, jobs: newShelf(trimJob), pods: newShelf(trimPod)}
 	synced := func() {
 		if w.Synced() && o.Synced != nil {
@@ -94,8 +100,8 @@ func NewWatch(o WatchOptions) *Watch {
 
 func (s *streamState) touch() { s.last.Store(time.Now().UnixNano()) }
 
-func (s *streamState) silent() bool {
-	return s.up.Load() && time.Since(time.Unix(0, s.last.Load())) > maxSilence
+func (s *streamState) silent(limit time.Duration) bool {
+	return s.up.Load() && time.Since(time.Unix(0, s.last.Load())) > limit
 }
 
 // Synced says whether Jobs and pods were listed completely from the present client.
@@ -177,7 +183,7 @@ func (w *Watch) follow(ctx context.Context, c *Client) {
 			})
 	})
 
-	silence := time.NewTicker(maxSilence / 8)
+	silence := time.NewTicker(w.o.Silence / 8)
 	defer silence.Stop()
 	for {
 		var recovered <-chan struct{}
@@ -196,8 +202,8 @@ func (w *Watch) follow(ctx context.Context, c *Client) {
 				return
 			}
 		case <-silence.C:
-			if w.jobStream.silent() || w.podStream.silent() {
-				w.o.Logger.Warn("a watch brought nothing for a while and is opened again", "cluster", w.o.ClusterID, "silence", maxSilence.String())
+			if w.jobStream.silent(w.o.Silence) || w.podStream.silent(w.o.Silence) {
+				w.o.Logger.Warn("a watch brought nothing for a while and is opened again", "cluster", w.o.ClusterID, "silence", w.o.Silence.String())
 				return
 			}
 		}
