@@ -288,6 +288,15 @@ func (d *demo) tidy() error {
 			errs = append(errs, fmt.Errorf("remove Job %s from your cluster: %w", a.JobName, err))
 		}
 	}
+	for _, j := range d.jobs { // else the next demo, with a database of its own, finds the namespace held by this one
+		ns := j.version.Attempt.Namespace
+		if ns == "" {
+			continue
+		}
+		if err := c.CoordinationV1().Leases(ns).Delete(ctx, "nagelfluh", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove the Lease from your cluster: %w", err))
+		}
+	}
 	say("removed the demo's Jobs from your cluster; its namespace stays")
 	return errors.Join(errs...)
 }

@@ -487,6 +487,9 @@ type Cluster struct {
 	// LastTest What one connection test found. Absent when none was made.
 	LastTest ConnectionReport `json:"last_test,omitempty,omitzero"`
 
+	// Lease Another database's Lease in the job namespace; nothing is created or deleted there until an admin takes it over. Absent when there is none.
+	Lease ForeignLease `json:"lease,omitempty,omitzero"`
+
 	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent when there is no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
@@ -944,7 +947,7 @@ type Event struct {
 	// Data Details for programs. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `unreachable`, `reachable`, `cluster` or `orphan`; more may come.
+	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
@@ -983,6 +986,27 @@ type FieldError struct {
 
 	// Message What is wrong with it and what would be right.
 	Message string `json:"message"`
+}
+
+// ForeignLease Another database's Lease in the job namespace; nothing is created or deleted there until an admin takes it over. Absent when there is none.
+type ForeignLease struct {
+	// ConfirmedAt When. Absent when nobody did.
+	ConfirmedAt time.Time `json:"confirmed_at,omitempty,omitzero"`
+
+	// ConfirmedBy Id of the admin who had it taken over; that is being done. Absent when nobody did.
+	ConfirmedBy string `json:"confirmed_by,omitempty,omitzero"`
+
+	// Holder Id of the installation that holds it; this one's own when it is a copy of its database.
+	Holder string `json:"holder"`
+
+	// Message A sentence.
+	Message string `json:"message"`
+
+	// Namespace The namespace.
+	Namespace string `json:"namespace"`
+
+	// Since Since when it has been seen.
+	Since time.Time `json:"since"`
 }
 
 // HealthChange A change of a cluster's health, or of the reason for it.
@@ -1919,6 +1943,15 @@ type ClientInterface interface {
 	// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
 	GetClusterHistory(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// TakeOverCluster Confirm that a cluster's job namespace is this installation's (admins)
+	//
+	// Another database's Lease stands in the namespace, so nothing is created or deleted there; the cluster's `lease`
+	// tells whose. After this the Lease is overwritten and work goes on here; the other server stops writing there when
+	// it sees the change. A cluster without such a Lease is refused as `invalid`.
+	//
+	// Corresponds with POST /clusters/{cluster}/take-over (the `TakeOverCluster` operationId).
+	TakeOverCluster(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// TestClusterConnectionWithBody Test the connection of a cluster (admins)
 	//
 	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
@@ -2505,6 +2538,25 @@ func (c *Client) CordonCluster(ctx context.Context, cluster string, body CordonC
 // Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
 func (c *Client) GetClusterHistory(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetClusterHistoryRequest(c.Server, cluster)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TakeOverCluster Confirm that a cluster's job namespace is this installation's (admins)
+//
+// Another database's Lease stands in the namespace, so nothing is created or deleted there; the cluster's `lease`
+// tells whose. After this the Lease is overwritten and work goes on here; the other server stops writing there when
+// it sees the change. A cluster without such a Lease is refused as `invalid`.
+//
+// Corresponds with POST /clusters/{cluster}/take-over (the `TakeOverCluster` operationId).
+func (c *Client) TakeOverCluster(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTakeOverClusterRequest(c.Server, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -3679,6 +3731,40 @@ func NewGetClusterHistoryRequest(server string, cluster string) (*http.Request, 
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewTakeOverClusterRequest constructs an http.Request for the TakeOverCluster method
+func NewTakeOverClusterRequest(server string, cluster string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cluster", cluster, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/clusters/%s/take-over", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -5076,6 +5162,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /clusters/{cluster}/history (the `GetClusterHistory` operationId).
 	GetClusterHistoryWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*GetClusterHistoryResponse, error)
 
+	// TakeOverClusterWithResponse Confirm that a cluster's job namespace is this installation's (admins)
+	//
+	// Another database's Lease stands in the namespace, so nothing is created or deleted there; the cluster's `lease`
+	// tells whose. After this the Lease is overwritten and work goes on here; the other server stops writing there when
+	// it sees the change. A cluster without such a Lease is refused as `invalid`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /clusters/{cluster}/take-over (the `TakeOverCluster` operationId).
+	TakeOverClusterWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*TakeOverClusterResponse, error)
+
 	// TestClusterConnectionWithBodyWithResponse Test the connection of a cluster (admins)
 	//
 	// Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
@@ -6006,6 +6103,61 @@ func (r GetClusterHistoryResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetClusterHistoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// TakeOverClusterResponse200Headers the declared response headers of an HTTP 200 response for TakeOverCluster
+type TakeOverClusterResponse200Headers struct {
+	ETag string
+}
+
+type TakeOverClusterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Cluster
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *TakeOverClusterResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TakeOverClusterResponse) GetJSON200() *Cluster {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TakeOverClusterResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TakeOverClusterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TakeOverClusterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TakeOverClusterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TakeOverClusterResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7438,6 +7590,23 @@ func (c *ClientWithResponses) GetClusterHistoryWithResponse(ctx context.Context,
 	return ParseGetClusterHistoryResponse(rsp)
 }
 
+// TakeOverClusterWithResponse Confirm that a cluster's job namespace is this installation's (admins)
+//
+// Another database's Lease stands in the namespace, so nothing is created or deleted there; the cluster's `lease`
+// tells whose. After this the Lease is overwritten and work goes on here; the other server stops writing there when
+// it sees the change. A cluster without such a Lease is refused as `invalid`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /clusters/{cluster}/take-over (the `TakeOverCluster` operationId).
+func (c *ClientWithResponses) TakeOverClusterWithResponse(ctx context.Context, cluster string, reqEditors ...RequestEditorFn) (*TakeOverClusterResponse, error) {
+	rsp, err := c.TakeOverCluster(ctx, cluster, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTakeOverClusterResponse(rsp)
+}
+
 // TestClusterConnectionWithBodyWithResponse Test the connection of a cluster (admins)
 //
 // Without a body, or with `{}`, it tests what is stored, and the report is kept and shown as the cluster's `last_test`. The fields of a body take the
@@ -8401,6 +8570,52 @@ func ParseGetClusterHistoryResponse(rsp *http.Response) (*GetClusterHistoryRespo
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseTakeOverClusterResponse parses an HTTP response from a TakeOverClusterWithResponse call
+func ParseTakeOverClusterResponse(rsp *http.Response) (*TakeOverClusterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TakeOverClusterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Cluster
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers TakeOverClusterResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -43,7 +43,7 @@ func (c *command) clustersCommand() *cobra.Command {
 		},
 	}
 	return group("clusters", "Clusters", list, get, c.clustersAdd(), c.clustersTest(), c.clustersEdit(), c.clustersRm(),
-		c.clustersCordon(), c.clustersUncordon(), c.clustersHistory(), c.clustersDefault(), c.clustersChoices(), c.clustersTypes())
+		c.clustersCordon(), c.clustersUncordon(), c.clustersTakeOver(), c.clustersHistory(), c.clustersDefault(), c.clustersChoices(), c.clustersTypes())
 }
 
 func writeClusters(w io.Writer, all ...client.Cluster) {
@@ -56,6 +56,8 @@ func writeClusters(w io.Writer, all ...client.Cluster) {
 		switch {
 		case !cl.Active:
 			note = "retired"
+		case cl.Lease.Message != "":
+			note = cl.Lease.Message
 		case !cl.Cordon.At.IsZero():
 			note = strings.TrimSuffix("cordoned since "+cl.Cordon.At.Format(time.RFC3339)+": "+cl.Cordon.Reason, ": ")
 		case cl.ServedBy == "":

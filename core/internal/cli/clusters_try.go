@@ -145,3 +145,20 @@ func (c *command) clustersUncordon() *cobra.Command {
 		},
 	}
 }
+
+func (c *command) clustersTakeOver() *cobra.Command {
+	return &cobra.Command{
+		Use: "take-over CLUSTER", Short: "Confirm that a cluster's job namespace is this installation's (admins)", Args: exactly(1, "a cluster's name or id"),
+		Long: `Confirm that a cluster's job namespace is this installation's.
+
+The Lease there was written by another database: another installation's, or a copy of this one's. Make sure that no server
+works on that database any more, or that it may lose the namespace: it stops writing there when it sees the change.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return c.changed(call[client.Cluster](api.TakeOverCluster(cmd.Context(), args[0])))
+		},
+	}
+}

@@ -24,7 +24,8 @@ type Cluster struct {
 	QueueName      string // Kueue LocalQueue of the jobs; empty: none
 	MaxRuntime     *int64 // seconds; nil: none
 	Provisioning   Provisioning
-	Cordon         *Cordon // nil: not cordoned
+	Cordon         *Cordon       // nil: not cordoned
+	Lease          *ForeignLease // nil: nobody else's stands there
 
 	// What is known of it; kept by the health monitor.
 	Observed Observed

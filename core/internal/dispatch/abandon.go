@@ -41,6 +41,13 @@ func (d *Dispatcher) Abandon(ctx context.Context, c cluster.Cluster) (cluster.Ab
 	defer cancel()
 	// The first call says whether there is any use in more of them.
 	out.Reached = !w.reach.blocked() && w.probe(calls) == nil
+	if out.Reached {
+		for _, row := range live {
+			if w.fenceOf(row.Namespace).state == leaseUnknown {
+				_ = w.checkLease(calls, row.Namespace) // else nothing is deleted there, and the answer says so
+			}
+		}
+	}
 	slots := make(chan struct{}, abandonCalls)
 	var wg sync.WaitGroup
 	for i, row := range live {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,12 +31,15 @@ type api struct {
 	server *httptest.Server
 	closed chan struct{}
 
-	mu         sync.Mutex
-	changed    *sync.Cond
-	version    int64
-	jobs       map[string]*batchv1.Job // by namespace/name
-	pods       map[string]*corev1.Pod
-	events     []corev1.Event
+	mu      sync.Mutex
+	changed *sync.Cond
+	version int64
+	jobs    map[string]*batchv1.Job // by namespace/name
+	pods    map[string]*corev1.Pod
+	events  []corev1.Event
+	// lease is the Lease of the namespace: at first one that nobody holds; nil: the account has no right to it.
+	lease      *coordinationv1.Lease
+	renewals   int
 	namespaces map[string]string // UID by name
 	log        []logged          // of changes, for watches
 	posts      []*http.Request
@@ -56,6 +60,7 @@ func newAPI(t *testing.T) *api {
 	a := &api{
 		t: t, closed: make(chan struct{}), jobs: map[string]*batchv1.Job{}, pods: map[string]*corev1.Pod{},
 		namespaces: map[string]string{"kube-system": "identity-1", "jobs": "jobs-1"}, version: 1,
+		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leaseName, Namespace: "jobs", ResourceVersion: "1"}},
 	}
 	a.changed = sync.NewCond(&a.mu)
 	a.server = httptest.NewServer(http.HandlerFunc(a.serve))
@@ -66,6 +71,12 @@ func newAPI(t *testing.T) *api {
 		a.mu.Unlock()
 		a.server.CloseClientConnections()
 		a.server.Close()
+		// B48: whatever the test was about, no delete leaves pods behind or hits another Job.
+		for _, o := range a.deletes {
+			if o.PropagationPolicy == nil || *o.PropagationPolicy == metav1.DeletePropagationOrphan || o.Preconditions == nil || o.Preconditions.UID == nil {
+				t.Errorf("a Job was deleted with the options %+v", o)
+			}
+		}
 	})
 	return a
 }
@@ -113,6 +124,8 @@ func (a *api) handle(w http.ResponseWriter, r *http.Request) {
 			a.makeNamespace(w, r)
 		case len(rest) == 1:
 			a.namespace(w, rest[0])
+		case rest[1] == "leases":
+			a.leases(w, r)
 		case rest[1] == "jobs" && r.Method == http.MethodPost:
 			a.create(w, r, rest[0])
 		case rest[1] == "jobs" && len(rest) == 3 && r.Method == http.MethodGet:
@@ -154,6 +167,30 @@ func (a *api) namespace(w http.ResponseWriter, name string) {
 		TypeMeta:   metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)},
 	})
+}
+
+func (a *api) leases(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lease == nil {
+		status(w, 403, metav1.StatusReasonForbidden, "leases.coordination.k8s.io is forbidden")
+		return
+	}
+	if r.Method == http.MethodPut {
+		next := &coordinationv1.Lease{}
+		_ = json.NewDecoder(r.Body).Decode(next)
+		if next.ResourceVersion != a.lease.ResourceVersion {
+			status(w, 409, metav1.StatusReasonConflict, "the object has been modified")
+			return
+		}
+		a.renewals++
+		a.version++
+		next.ResourceVersion = strconv.FormatInt(a.version, 10)
+		a.lease = next
+	}
+	out := a.lease.DeepCopy()
+	out.TypeMeta = metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"}
+	answer(w, 200, out)
 }
 
 func (a *api) makeNamespace(w http.ResponseWriter, r *http.Request) {

@@ -82,6 +82,9 @@ func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (
 	if w.reach.blocked() {
 		return nil, errParked
 	}
+	if err := w.fenced(j.Namespace); err != nil {
+		return nil, &unsent{err}
+	}
 	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(w.d.now()))
 	defer cancel()
 	select {
@@ -167,11 +170,17 @@ func (w *worker) eventsOf(ctx context.Context, uid types.UID) (events []corev1.E
 // remove deletes the Job of that UID and, through the cluster, its pods. Gone already is as good; so is another object
 // under the name, which stays.
 func (w *worker) remove(ctx context.Context, namespace, name string, uid types.UID) error {
+	return w.removeBy(ctx, namespace, name, uid, metav1.DeletePropagationBackground)
+}
+
+func (w *worker) removeBy(ctx context.Context, namespace, name string, uid types.UID, propagation metav1.DeletionPropagation) error {
+	if err := w.fenced(namespace); err != nil {
+		return err
+	}
 	err := w.call(ctx, "delete", func(ctx context.Context, c *kube.Client) error {
-		background := metav1.DeletePropagationBackground
 		return c.Clientset.BatchV1().RESTClient().Delete().UseProtobufAsDefault().MaxRetries(0).
 			Namespace(namespace).Resource("jobs").Name(name).
-			Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}).
+			Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &propagation}).
 			Do(ctx).Error()
 	})
 	if class := kube.Classify(err); class == kube.NotFound || class == kube.Conflict {

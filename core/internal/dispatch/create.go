@@ -94,6 +94,12 @@ func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (tim
 	if w.reach.blocked() {
 		return 0, errParked
 	}
+	if err := w.fenced(row.Namespace); err != nil {
+		return 0, w.sayHeld(ctx, a, row, err)
+	}
+	if w.takenOver(row) {
+		return 0, w.endMayHaveRun(ctx, a, row)
+	}
 	if err := w.readVersion(ctx, a, row); err != nil {
 		return 0, err
 	}
@@ -246,6 +252,21 @@ func (w *worker) fail(ctx context.Context, a *attempt, row process.Attempt, code
 	if err == nil && next.State == process.Cancelling {
 		w.enqueue(next)
 	}
+	return err
+}
+
+// endMayHaveRun ends an attempt whose Job another copy of the database may have made, seen end and removed.
+func (w *worker) endMayHaveRun(ctx context.Context, a *attempt, row process.Attempt) error {
+	reason := fmt.Sprintf("It may have run: a copy of this database held namespace %q on cluster %q, and the cluster knows of no Job now. Submit it again if it has not.",
+		row.Namespace, w.row().Name)
+	now := w.d.now()
+	_, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
+		if a.State != process.Creating || a.JobUID != "" {
+			return nil, process.ErrNoChange
+		}
+		end(a, process.Unknown, reasonMayHave, reason, now)
+		return []event.Event{changedTo(reason)}, nil
+	})
 	return err
 }
 

@@ -266,7 +266,7 @@ func TestRefusedCreateFailsWithTheServersWords(t *testing.T) {
 		reason metav1.StatusReason
 		text   string
 	}{
-		"forbidden": {403, metav1.StatusReasonForbidden, `jobs.batch is forbidden: exceeded quota: q, requested: count/jobs.batch=1`},
+		"forbidden": {403, metav1.StatusReasonForbidden, `jobs.batch is forbidden: User "u" cannot create resource "jobs" in API group "batch"`},
 		"invalid":   {422, metav1.StatusReasonInvalid, `Job.batch "x" is invalid: spec.template.spec.containers[0].image: Required value`},
 		"bad":       {400, metav1.StatusReasonBadRequest, `admission webhook "p.example" denied the request: no latest tag`},
 	} {

@@ -56,6 +56,12 @@ type Store interface {
 	// News returns up to n events of the kinds after a sequence number, in their order.
 	News(ctx context.Context, after int64, kinds []event.Kind, n int) ([]event.Event, error)
 	LastSeq(ctx context.Context) (int64, error)
+	// UpdateCluster changes one row; the revision is nil.
+	UpdateCluster(ctx context.Context, id string, revision *int64, change func(*cluster.Cluster) error) (cluster.Cluster, error)
+	// BeginEpoch notes a server that begins to work and advances the epoch; writers are all that are known.
+	BeginEpoch(ctx context.Context, writer string) (before, epoch int64, writers []string, err error)
+	// AdvanceEpoch makes the epoch greater than it is and than the given one.
+	AdvanceEpoch(ctx context.Context, beyond int64) (epoch int64, err error)
 	// Report appends events that belong to no attempt's change.
 	Report(ctx context.Context, events ...event.Event) error
 	Hub() *event.Hub
@@ -150,6 +156,8 @@ type Options struct {
 	StartLimits map[string]time.Duration
 	// KueueLimit is the same for Jobs with a queue at clusters without Kueue; default 15 s.
 	KueueLimit time.Duration
+	// LeasePeriod is how often the Lease of each job namespace is looked at and renewed; default 30 s.
+	LeasePeriod time.Duration
 	// FinalizerPatience is how long a deleted Job without running pods may be held by finalizers before the attempt ends
 	// with a note that names them; default 2 min.
 	FinalizerPatience time.Duration
@@ -198,6 +206,7 @@ func (o *Options) defaults() error {
 	set(&o.Retention, 15*time.Minute)
 	set(&o.KueueLimit, 15*time.Second)
 	set(&o.FinalizerPatience, 2*time.Minute)
+	set(&o.LeasePeriod, 30*time.Second)
 	if o.CreateWindow < o.CreateTimeout {
 		return fmt.Errorf("the create window (%s) is shorter than the create timeout (%s)", o.CreateWindow, o.CreateTimeout)
 	}
@@ -210,6 +219,8 @@ type Dispatcher struct {
 	log   hclog.Logger
 	place *placing
 	fleet *fleet
+	// lineage is set by Run before anything is written to a cluster.
+	lineage *lineage
 
 	bad error // what is wrong with the options; Run says it
 
@@ -271,7 +282,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("read the last event: %w", err)
 	}
 
+	if err := d.beginLineage(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+
 	var wg sync.WaitGroup
+	wg.Go(func() { d.keepAdvancing(ctx) })
 	wg.Go(func() { d.fleet.run(ctx) })
 	wg.Go(func() { d.closeLeftLogs(ctx) })
 	wg.Go(func() { d.place.run(ctx) })

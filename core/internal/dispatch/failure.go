@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
@@ -47,6 +49,9 @@ func judge(err error) verdict {
 	if left := (*unsent)(nil); errors.As(err, &left) || errors.Is(err, errParked) || dialFailed(err) {
 		return notCreated
 	}
+	if passing(err) {
+		return notCreated
+	}
 	switch kube.Classify(err) {
 	case kube.DNS, kube.Denied, kube.Refused, kube.TLS, kube.Provider:
 		return notCreated
@@ -60,6 +65,13 @@ func judge(err error) verdict {
 		return refused
 	}
 	return maybeCreated
+}
+
+// passing says whether a refusal is one of the moment: the namespace is being deleted and can be made anew, or a quota is
+// used up and is given back when something ends.
+func passing(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+		apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // dialFailed says whether the connection was never made, so that nothing was sent.

@@ -149,7 +149,7 @@ func (f *fleet) bar(c cluster.Cluster) *worker {
 	delete(f.workers, c.ID)
 	f.mu.Unlock()
 	if w == nil {
-		w = &worker{d: f.d, id: c.ID, cluster: c, log: f.d.log.With("cluster", c.Name)}
+		w = &worker{d: f.d, id: c.ID, cluster: c, log: f.d.log.With("cluster", c.Name), fences: map[string]*fence{}, look: make(chan struct{}, 1)}
 		var cancel context.CancelFunc
 		w.ctx, cancel = context.WithCancel(context.Background())
 		cancel() // it probes nothing by itself

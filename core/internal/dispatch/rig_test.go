@@ -33,6 +33,7 @@ const patience20 = 20 * time.Second
 type rig struct {
 	t       *testing.T
 	db      *store.DB
+	path    string // of the database
 	user    string
 	project string
 	options Options
@@ -47,7 +48,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	ctx := t.Context()
-	db, err := store.Open(ctx, store.Options{URL: "sqlite:" + filepath.Join(t.TempDir(), "test.db")})
+	path := filepath.Join(t.TempDir(), "test.db")
+	db, err := store.Open(ctx, store.Options{URL: "sqlite:" + path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	if _, err := db.UpdateCluster(ctx, cluster.DefaultID, nil, func(c *cluster.Cluster) error { c.Active = false; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, db: db, clients: &clients{by: map[string]*kube.Client{}}, placer: &placer{}, logs: &keeper{}}
+	r := &rig{t: t, db: db, path: path, clients: &clients{by: map[string]*kube.Client{}}, placer: &placer{}, logs: &keeper{}}
 	user, err := db.CreateUser(ctx, auth.User{Name: "ada"})
 	if err != nil {
 		t.Fatal(err)

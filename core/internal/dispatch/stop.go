@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/evidence"
@@ -44,7 +45,7 @@ func (w *worker) cancelled(ctx context.Context, a *attempt, row process.Attempt)
 	s, err := w.stopJob(ctx, a, row)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, w.sayHeld(ctx, a, row, err)
 	case s.truth != nil:
 		_, err := w.found(ctx, a, row, *s.truth)
 		return 0, err
@@ -155,16 +156,26 @@ func (w *worker) stopJob(ctx context.Context, a *attempt, row process.Attempt) (
 				pods = fresh
 			}
 			w.d.o.Logs.Ensure(row, pods) // what was printed goes with the pods
-			return w.delete(ctx, a, row)
+			return w.delete(ctx, a, row, j)
+		}
+		// A finalizer of somebody else keeps the Job, and only a foreground deletion takes the pods before it has gone.
+		if len(j.Finalizers) > 0 && !slices.Contains(j.Finalizers, metav1.FinalizerDeleteDependents) && slices.ContainsFunc(pods, alive) {
+			if _, err := w.delete(ctx, a, row, j); err != nil {
+				return stop{}, err
+			}
 		}
 	}
 	return w.remains(ctx, a, row, j, pods)
 }
 
-func (w *worker) delete(ctx context.Context, a *attempt, row process.Attempt) (stop, error) {
+func (w *worker) delete(ctx context.Context, a *attempt, row process.Attempt, j *batchv1.Job) (stop, error) {
 	s := stop{note: "The Job is being deleted.", after: stopAgain}
 	if now := w.d.now(); now.Sub(a.asked) >= stopAgain {
-		if err := w.remove(ctx, row.Namespace, row.JobName, uidOf(row)); err != nil {
+		propagation := metav1.DeletePropagationBackground
+		if len(j.Finalizers) > 0 {
+			propagation = metav1.DeletePropagationForeground
+		}
+		if err := w.removeBy(ctx, row.Namespace, row.JobName, uidOf(row), propagation); err != nil {
 			return stop{}, err
 		}
 		a.asked = now

@@ -45,9 +45,11 @@ type worker struct {
 	posts  chan struct{}
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	look   chan struct{} // asks for a look at the Leases
 
 	mu       sync.Mutex
-	cluster  cluster.Cluster // as last read
+	fences   map[string]*fence // by namespace
+	cluster  cluster.Cluster   // as last read
 	attempts map[string]*attempt
 	orphans  map[string]bool   // UIDs of Jobs that have been reported
 	others   map[string]bool   // attempts of Jobs here that are not this entry's
@@ -104,6 +106,8 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 		eventReads: flowcontrol.NewTokenBucketRateLimiter(5, 5),
 		posts:      make(chan struct{}, d.o.Creates),
 		ctx:        ctx,
+		fences:     map[string]*fence{},
+		look:       make(chan struct{}, 1),
 	}
 	w.reach = newReach(w)
 	w.watch = kube.NewWatch(kube.WatchOptions{
@@ -122,6 +126,7 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 	w.wg.Go(func() { w.serve(ctx, w.looks, d.o.Looks, w.step) })
 	w.wg.Go(func() { w.serve(ctx, w.logs, d.o.Finishes, w.storeLogs) })
 	w.wg.Go(func() { w.resync(ctx) })
+	w.wg.Go(func() { w.leases(ctx) })
 	return w
 }
 
@@ -152,8 +157,15 @@ func (w *worker) stop() {
 // changed takes over the cluster's row.
 func (w *worker) changed(c cluster.Cluster) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	confirmed := c.Lease != nil && c.Lease.ConfirmedAt != nil && (w.cluster.Lease == nil || w.cluster.Lease.ConfirmedAt == nil)
 	w.cluster = c
+	w.mu.Unlock()
+	if confirmed {
+		select {
+		case w.look <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // watches says whether the watch covers the namespace; w.mu is held. It follows the cluster's settings, and an attempt

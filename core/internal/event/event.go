@@ -41,4 +41,5 @@ const (
 	Reachable       Kind = "reachable"
 	ClusterChanged  Kind = "cluster"
 	Orphan          Kind = "orphan"
+	Held            Kind = "lease" // a job namespace is held by another database, or no longer
 )

@@ -62,6 +62,22 @@ func (h *handlers) UncordonCluster(ctx context.Context, r gen.UncordonClusterReq
 	return gen.UncordonCluster200JSONResponse{Body: out, Headers: gen.UncordonCluster200ResponseHeaders{ETag: tag}}, err
 }
 
+func (h *handlers) TakeOverCluster(ctx context.Context, r gen.TakeOverClusterRequestObject) (gen.TakeOverClusterResponseObject, error) {
+	who, err := requireAdmin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.o.Clusters.Find(ctx, r.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if c, err = h.o.Clusters.TakeOver(ctx, c.ID, who.UserID); err != nil {
+		return nil, err
+	}
+	out, tag, err := h.one(ctx, c, nil)
+	return gen.TakeOverCluster200JSONResponse{Body: out, Headers: gen.TakeOverCluster200ResponseHeaders{ETag: tag}}, err
+}
+
 func (h *handlers) cordon(ctx context.Context, ref string, cordon *cluster.Cordon) (gen.Cluster, string, error) {
 	c, err := h.o.Clusters.Find(ctx, ref)
 	if err != nil {

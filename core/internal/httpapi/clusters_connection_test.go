@@ -488,6 +488,35 @@ func TestCordon(t *testing.T) {
 	}
 }
 
+func TestTakeOver(t *testing.T) {
+	w := newWorld(t)
+	c := w.added("c")
+	if a := w.do("POST", clusters+"/c/take-over", nil); a.problem().Code != "invalid" {
+		t.Errorf("nothing to take over: %d %s", a.status, a.body)
+	}
+	held := &cluster.ForeignLease{Namespace: "jobs", Holder: "stranger", Writer: "w", Message: "It is held.", Since: time.Now().UTC()}
+	if _, err := w.db.UpdateCluster(t.Context(), c.ID, nil, func(c *cluster.Cluster) error { c.Lease = held; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	type leased struct {
+		Lease struct {
+			Holder, Message string
+			ConfirmedBy     string    `json:"confirmed_by"`
+			ConfirmedAt     time.Time `json:"confirmed_at"`
+		}
+	}
+	if got := must[leased](w, w.do("GET", clusters+"/c", nil), 200).Lease; got.Holder != "stranger" || got.Message != "It is held." || got.ConfirmedBy != "" {
+		t.Errorf("before: %+v", got)
+	}
+	first := must[leased](w, w.do("POST", clusters+"/c/take-over", nil), 200).Lease
+	if first.ConfirmedBy == "" || first.ConfirmedAt.IsZero() {
+		t.Errorf("after: %+v", first)
+	}
+	if again := must[leased](w, w.do("POST", clusters+"/c/take-over", nil), 200).Lease; again != first {
+		t.Errorf("confirmed twice: %+v", again)
+	}
+}
+
 // Removing by force, as far as the API goes; what it does to Jobs is tested with the dispatcher.
 func TestB54RemovalInTheAPI(t *testing.T) {
 	w := newWorld(t)

@@ -170,6 +170,9 @@ func (v clusterView) cluster(c cluster.Cluster) gen.Cluster {
 	if c.MaxRuntime != nil {
 		out.MaxRuntimeSeconds = *c.MaxRuntime
 	}
+	if l := c.Lease; l != nil {
+		out.Lease = gen.ForeignLease{Namespace: l.Namespace, Holder: l.Holder, Message: l.Message, Since: l.Since, ConfirmedBy: l.ConfirmedBy, ConfirmedAt: orZero(l.ConfirmedAt)}
+	}
 	if c.Cordon != nil {
 		out.Cordon = gen.Cordon{By: c.Cordon.By, Reason: c.Cordon.Reason, At: c.Cordon.At}
 	}

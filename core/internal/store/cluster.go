@@ -30,6 +30,7 @@ type clusterModel struct {
 	MaxRuntime     *int64
 	Provisioning   string
 	Cordon         string `bun:",nullzero"`
+	Lease          string `bun:",nullzero"`
 	Observed       string
 	CreatedAt      int64
 	UpdatedAt      int64
@@ -48,6 +49,10 @@ func (db *DB) cluster(m clusterModel) cluster.Cluster {
 	if m.Cordon != "" {
 		c.Cordon = &cluster.Cordon{}
 		fromJSON(m.Cordon, c.Cordon)
+	}
+	if m.Lease != "" {
+		c.Lease = &cluster.ForeignLease{}
+		fromJSON(m.Lease, c.Lease)
 	}
 	c.Observed = m.observed()
 	return c
@@ -68,6 +73,9 @@ func clusterRow(c cluster.Cluster) clusterModel {
 	}
 	if c.Cordon != nil {
 		m.Cordon = toJSON(c.Cordon)
+	}
+	if c.Lease != nil {
+		m.Lease = toJSON(c.Lease)
 	}
 	return m
 }

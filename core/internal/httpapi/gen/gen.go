@@ -485,6 +485,9 @@ type Cluster struct {
 	// LastTest What one connection test found. Absent when none was made.
 	LastTest ConnectionReport `json:"last_test,omitempty,omitzero"`
 
+	// Lease Another database's Lease in the job namespace; nothing is created or deleted there until an admin takes it over. Absent when there is none.
+	Lease ForeignLease `json:"lease,omitempty,omitzero"`
+
 	// MaxRuntimeSeconds Most seconds of running time of a Job there. Absent when there is no limit.
 	MaxRuntimeSeconds int64 `json:"max_runtime_seconds,omitempty,omitzero"`
 
@@ -942,7 +945,7 @@ type Event struct {
 	// Data Details for programs. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `unreachable`, `reachable`, `cluster` or `orphan`; more may come.
+	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
@@ -981,6 +984,27 @@ type FieldError struct {
 
 	// Message What is wrong with it and what would be right.
 	Message string `json:"message"`
+}
+
+// ForeignLease Another database's Lease in the job namespace; nothing is created or deleted there until an admin takes it over. Absent when there is none.
+type ForeignLease struct {
+	// ConfirmedAt When. Absent when nobody did.
+	ConfirmedAt time.Time `json:"confirmed_at,omitempty,omitzero"`
+
+	// ConfirmedBy Id of the admin who had it taken over; that is being done. Absent when nobody did.
+	ConfirmedBy string `json:"confirmed_by,omitempty,omitzero"`
+
+	// Holder Id of the installation that holds it; this one's own when it is a copy of its database.
+	Holder string `json:"holder"`
+
+	// Message A sentence.
+	Message string `json:"message"`
+
+	// Namespace The namespace.
+	Namespace string `json:"namespace"`
+
+	// Since Since when it has been seen.
+	Since time.Time `json:"since"`
 }
 
 // HealthChange A change of a cluster's health, or of the reason for it.
@@ -1681,6 +1705,9 @@ type ServerInterface interface {
 	// GetClusterHistory How the health of a cluster went (admins)
 	// (GET /clusters/{cluster}/history)
 	GetClusterHistory(ctx echo.Context, cluster string) error
+	// TakeOverCluster Confirm that a cluster's job namespace is this installation's (admins)
+	// (POST /clusters/{cluster}/take-over)
+	TakeOverCluster(ctx echo.Context, cluster string) error
 	// TestClusterConnection Test the connection of a cluster (admins)
 	// (POST /clusters/{cluster}/test-connection)
 	TestClusterConnection(ctx echo.Context, cluster string) error
@@ -1989,6 +2016,22 @@ func (w *ServerInterfaceWrapper) GetClusterHistory(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetClusterHistory(ctx, cluster)
+	return err
+}
+
+// TakeOverCluster converts echo context to params.
+func (w *ServerInterfaceWrapper) TakeOverCluster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "cluster" -------------
+	var cluster string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster", ctx.Param("cluster"), &cluster, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cluster: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TakeOverCluster(ctx, cluster)
 	return err
 }
 
@@ -2422,6 +2465,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/clusters/:cluster/history", wrapper.GetClusterHistory, options.OperationMiddlewares["getClusterHistory"]...)
 	router.DELETE(options.BaseURL+"/clusters/:cluster/cordon", wrapper.UncordonCluster, options.OperationMiddlewares["uncordonCluster"]...)
 	router.PUT(options.BaseURL+"/clusters/:cluster/cordon", wrapper.CordonCluster, options.OperationMiddlewares["cordonCluster"]...)
+	router.POST(options.BaseURL+"/clusters/:cluster/take-over", wrapper.TakeOverCluster, options.OperationMiddlewares["takeOverCluster"]...)
 	router.GET(options.BaseURL+"/cluster-types", wrapper.ListClusterTypes, options.OperationMiddlewares["listClusterTypes"]...)
 	router.GET(options.BaseURL+"/plugins", wrapper.ListPlugins, options.OperationMiddlewares["listPlugins"]...)
 	router.GET(options.BaseURL+"/settings/default-cluster", wrapper.GetDefaultCluster, options.OperationMiddlewares["getDefaultCluster"]...)
@@ -2971,6 +3015,53 @@ type GetClusterHistorydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetClusterHistorydefaultApplicationProblemPlusJSONResponse) VisitGetClusterHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TakeOverClusterRequestObject struct {
+	Cluster string `json:"cluster"`
+}
+
+type TakeOverClusterResponseObject interface {
+	VisitTakeOverClusterResponse(w http.ResponseWriter) error
+}
+
+type TakeOverCluster200ResponseHeaders struct {
+	ETag string
+}
+
+type TakeOverCluster200JSONResponse struct {
+	Body    Cluster
+	Headers TakeOverCluster200ResponseHeaders
+}
+
+func (response TakeOverCluster200JSONResponse) VisitTakeOverClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TakeOverClusterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TakeOverClusterdefaultApplicationProblemPlusJSONResponse) VisitTakeOverClusterResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -3857,6 +3948,9 @@ type StrictServerInterface interface {
 	// GetClusterHistory How the health of a cluster went (admins)
 	// (GET /clusters/{cluster}/history)
 	GetClusterHistory(ctx context.Context, request GetClusterHistoryRequestObject) (GetClusterHistoryResponseObject, error)
+	// TakeOverCluster Confirm that a cluster's job namespace is this installation's (admins)
+	// (POST /clusters/{cluster}/take-over)
+	TakeOverCluster(ctx context.Context, request TakeOverClusterRequestObject) (TakeOverClusterResponseObject, error)
 	// TestClusterConnection Test the connection of a cluster (admins)
 	// (POST /clusters/{cluster}/test-connection)
 	TestClusterConnection(ctx context.Context, request TestClusterConnectionRequestObject) (TestClusterConnectionResponseObject, error)
@@ -4360,6 +4454,31 @@ func (sh *strictHandler) GetClusterHistory(ctx echo.Context, cluster string) err
 		return err
 	} else if validResponse, ok := response.(GetClusterHistoryResponseObject); ok {
 		return validResponse.VisitGetClusterHistoryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TakeOverCluster operation middleware
+func (sh *strictHandler) TakeOverCluster(ctx echo.Context, cluster string) error {
+	var request TakeOverClusterRequestObject
+
+	request.Cluster = cluster
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TakeOverCluster(ctx.Request().Context(), request.(TakeOverClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TakeOverCluster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TakeOverClusterResponseObject); ok {
+		return validResponse.VisitTakeOverClusterResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
