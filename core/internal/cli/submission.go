@@ -173,7 +173,7 @@ func readSubmission(file string, in io.Reader) (out client.Submission, err error
 }
 
 // numbers are the fields of a submission that are not text.
-var numbers = []string{"retries", "max_runtime_seconds"}
+var numbers = []string{"retries", "infrastructure_retries", "max_runtime_seconds"}
 
 func isText(path []string) bool {
 	if len(path) == 3 && path[0] == "spec" && path[1] == "start_limits" {

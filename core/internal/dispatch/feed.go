@@ -7,7 +7,7 @@ import (
 )
 
 // news are the kinds of events that others cause and dispatch acts on. What it causes itself it need not read.
-var news = []event.Kind{event.Submitted, event.CancelRequested, event.ClusterChanged}
+var news = []event.Kind{event.Submitted, event.Retried, event.CancelRequested, event.ClusterChanged}
 
 const feedPage = 1000
 
@@ -52,7 +52,7 @@ func (d *Dispatcher) tell(ctx context.Context, page []event.Event) {
 	var submitted, clusters bool
 	for _, e := range page {
 		switch e.Kind {
-		case event.Submitted:
+		case event.Submitted, event.Retried:
 			submitted = true
 		case event.ClusterChanged:
 			clusters = true

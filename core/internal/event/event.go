@@ -37,6 +37,7 @@ const (
 	ReasonChanged   Kind = "reason"
 	CancelRequested Kind = "cancel-requested"
 	RunStarted      Kind = "run-started"
+	Retried         Kind = "retried" // another attempt follows one that the infrastructure ended
 	Unreachable     Kind = "unreachable"
 	Reachable       Kind = "reachable"
 	ClusterChanged  Kind = "cluster"

@@ -3,7 +3,6 @@
 package evidence
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -103,34 +102,6 @@ func failed(f *Finding, j *batchv1.Job, pods []*corev1.Pod) {
 	f.State = process.Failed
 	f.EndedAt = utc(c.LastTransitionTime.Time)
 	f.ReasonCode, f.Reason = failure(c, lastEnded(pods), f.ExitCode)
-}
-
-// failure names the cause of a failed Job: what its last pod says is nearer to the cause than what the Job says.
-func failure(c *batchv1.JobCondition, pod *corev1.Pod, exit *int32) (code, sentence string) {
-	if c.Reason == batchv1.JobReasonDeadlineExceeded {
-		return DeadlineExceeded, "The work ran longer than its limit."
-	}
-	if pod != nil {
-		switch pod.Status.Reason {
-		case "DeadlineExceeded":
-			return DeadlineExceeded, "The work ran longer than its limit."
-		case "Evicted":
-			return Evicted, withDetail("The node evicted the pod", pod.Status.Message)
-		}
-		if t := mainTerminated(pod); t != nil && t.Reason == "OOMKilled" {
-			return OOMKilled, fmt.Sprintf("The work used more memory than its limit and was killed (exit code %d).", t.ExitCode)
-		}
-		if name, t := failedInit(pod); t != nil {
-			return ExitNonZero, fmt.Sprintf("Init container %s ended with exit code %d.", name, t.ExitCode)
-		}
-	}
-	if exit != nil && *exit != 0 {
-		return ExitNonZero, fmt.Sprintf("The work ended with exit code %d.", *exit)
-	}
-	if c.Reason == batchv1.JobReasonBackoffLimitExceeded {
-		return BackoffExceeded, "The work failed as often as its retries allow."
-	}
-	return JobFailed, withDetail("Kubernetes ended the Job: "+c.Reason, c.Message)
 }
 
 // runs counts stretches of pods. The Job's own counters say how many pods its retries made; a change into running says

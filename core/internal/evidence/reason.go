@@ -35,6 +35,10 @@ const (
 	OOMKilled        = "oom-killed"
 	DeadlineExceeded = "deadline-exceeded"
 	Evicted          = "evicted"
+	NodeLost         = "node-lost"        // the node went away or shut down
+	NodeRefused      = "node-refused"     // the node refused the pod that was placed on it
+	Disrupted        = "disrupted"        // preemption, drain or taint
+	PodDeleted       = "pod-deleted"      // somebody deleted the pod
 	BackoffExceeded  = "backoff-exceeded" // all retries failed, with nothing more to say
 	JobFailed        = "job-failed"       // the Job failed for another reason of Kubernetes
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
+	"github.com/nagelfluh/nagelfluh/core/internal/reason"
 )
 
 // namer puts the names of clusters beside their ids. It reads the clusters at the first need.
@@ -53,7 +54,7 @@ func (n *namer) version(v process.Version) gen.Version {
 
 func (n *namer) attempt(a process.Attempt) gen.Attempt {
 	out := gen.Attempt{
-		ID: a.ID, Number: a.Number, State: gen.State(a.State), ReasonCode: a.ReasonCode, Reason: a.Reason,
+		ID: a.ID, Number: a.Number, State: gen.State(a.State), ReasonCode: a.ReasonCode, Reason: a.Reason, ReasonClass: string(reason.ClassOf(a.ReasonCode)),
 		ClusterID: a.ClusterID, ClusterName: n.cluster(a.ClusterID), Namespace: a.Namespace, JobName: a.JobName, JobUID: a.JobUID,
 		ExitCode: a.ExitCode, Runs: a.Runs, LogsStored: a.LogsStored,
 		UnreachableSince: orZero(a.UnreachableSince), CancelRequestedAt: orZero(a.CancelRequestedAt),
@@ -108,6 +109,7 @@ func fromSpec(s gen.Spec) process.Spec {
 		Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, Requests: s.Requests, Limits: s.Limits,
 		NodeSelector: s.NodeSelector, Labels: s.Labels, Retries: s.Retries, MaxRuntimeSeconds: s.MaxRuntimeSeconds,
 		Cluster: s.Cluster, QueueName: s.QueueName, StartLimits: s.StartLimits,
+		InfrastructureRetries: s.InfrastructureRetries,
 	}
 	for _, e := range s.Env {
 		out.Env = append(out.Env, process.EnvVar{Name: e.Name, Value: e.Value})
@@ -120,6 +122,7 @@ func toSpec(s process.Spec) gen.Spec {
 		Image: s.Image, Command: s.Command, Args: s.Args, WorkingDir: s.WorkingDir, Requests: s.Requests, Limits: s.Limits,
 		NodeSelector: s.NodeSelector, Labels: s.Labels, Retries: s.Retries, MaxRuntimeSeconds: s.MaxRuntimeSeconds,
 		Cluster: s.Cluster, QueueName: s.QueueName, StartLimits: s.StartLimits,
+		InfrastructureRetries: s.InfrastructureRetries,
 	}
 	for _, e := range s.Env {
 		out.Env = append(out.Env, gen.EnvVar{Name: e.Name, Value: e.Value})

@@ -206,7 +206,7 @@ func (s *Server) send(ctx context.Context, out *sse, a *audience, after int64) (
 		if a.wants(e) {
 			out.event(e.Seq, string(e.Kind), e.data)
 			sent = true
-			terminal = terminal || process.State(e.State).Terminal()
+			terminal = terminal && e.State == "" || process.State(e.State).Terminal() // another attempt may have followed
 		}
 	}
 	if sent {
@@ -233,7 +233,7 @@ func (s *Server) sendStored(ctx context.Context, out *sse, a *audience, after in
 			if enc := encode(e); a.wants(enc) {
 				out.event(e.Seq, string(e.Kind), enc.data)
 				sent = true
-				terminal = terminal || process.State(e.State).Terminal()
+				terminal = terminal && e.State == "" || process.State(e.State).Terminal() // another attempt may have followed
 			}
 		}
 		if sent {

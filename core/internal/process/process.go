@@ -34,6 +34,8 @@ type Spec struct {
 	Labels       map[string]string `json:"labels,omitempty"`
 	// Retries is the number of times that Kubernetes may start a new pod after a failed one (the Job's backoffLimit).
 	Retries int32 `json:"retries"`
+	// InfrastructureRetries is how many attempts may follow those that the infrastructure ended. It eats none of Retries.
+	InfrastructureRetries int32 `json:"infrastructure_retries,omitempty"`
 	// MaxRuntimeSeconds bounds the running time; nil: the cluster's limit alone.
 	MaxRuntimeSeconds *int64 `json:"max_runtime_seconds,omitempty"`
 	// StartLimits are the most seconds, by name of the limit (StartLimitNames), that an attempt may be blocked before it

@@ -15,14 +15,15 @@ import (
 
 // Limits of a submission. The REST contract states the same figures.
 const (
-	MaxNameRunes      = 253
-	MaxTypeRunes      = 128
-	MaxKeyRunes       = 255
-	MaxLabels         = 64
-	MaxLabelRunes     = 253
-	MaxEnv            = 1000
-	MaxRetries        = 1000
-	MaxRuntimeSeconds = 10 * 365 * 24 * 3600
+	MaxNameRunes  = 253
+	MaxTypeRunes  = 128
+	MaxKeyRunes   = 255
+	MaxLabels     = 64
+	MaxLabelRunes = 253
+	MaxEnv        = 1000
+	MaxRetries    = 1000
+	MaxInfrastructureRetries     = 10
+	MaxRuntimeSeconds            = 10 * 365 * 24 * 3600
 )
 
 // faults collects what is wrong, by field.
@@ -78,6 +79,9 @@ func (c *checker) spec(s *Spec) {
 	c.labels("spec.labels", s.Labels)
 	if s.Retries < 0 || s.Retries > MaxRetries {
 		c.add("spec.retries", "is %d: want 0 to %d", s.Retries, MaxRetries)
+	}
+	if n := s.InfrastructureRetries; n < 0 || n > MaxInfrastructureRetries {
+		c.add("spec.infrastructure_retries", "is %d: want 0 to %d", n, MaxInfrastructureRetries)
 	}
 	if m := s.MaxRuntimeSeconds; m != nil && (*m < 1 || *m > MaxRuntimeSeconds) {
 		c.add("spec.max_runtime_seconds", "is %d: want 1 to %d seconds", *m, int64(MaxRuntimeSeconds))

@@ -89,6 +89,11 @@ func (t *tx) updateAttempt(ctx context.Context, id string, change Change) (_ pro
 		e.ClusterID, e.State = next.ClusterID, next.State
 		t.emit(ctx, e)
 	}
+	if !before.State.Terminal() && after.State.Terminal() {
+		if err := t.again(ctx, next); err != nil {
+			return process.Attempt{}, false, fmt.Errorf("the attempt after %s: %w", id, err)
+		}
+	}
 	return next.attempt(), true, nil
 }
 

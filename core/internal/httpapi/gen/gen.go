@@ -352,6 +352,9 @@ type Attempt struct {
 	// Reason Why it stands so; a sentence. Absent when there is nothing to say.
 	Reason string `json:"reason,omitempty,omitzero"`
 
+	// ReasonClass Whose doing the reason is: `user` or `infrastructure`. Absent when it is neither.
+	ReasonClass string `json:"reason_class,omitempty,omitzero"`
+
 	// ReasonCode A stable word for the reason. Absent when there is none.
 	ReasonCode string `json:"reason_code,omitempty,omitzero"`
 
@@ -945,7 +948,7 @@ type Event struct {
 	// Data Details for programs. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
+	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `retried`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
@@ -1375,6 +1378,9 @@ type Spec struct {
 
 	// Image Container image.
 	Image string `json:"image"`
+
+	// InfrastructureRetries How often a new attempt follows one that the infrastructure ended, such as by losing a node. It eats none of `retries`.
+	InfrastructureRetries int32 `json:"infrastructure_retries,omitempty,omitzero"`
 
 	// Labels Labels of this version; any text. The Job carries them as an annotation. Absent, none.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
