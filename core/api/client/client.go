@@ -1030,6 +1030,18 @@ type HealthChange struct {
 	To string `json:"to"`
 }
 
+// LogAttempt Data of an `attempt` event.
+type LogAttempt struct {
+	// Attempt Number of the attempt, from 1.
+	Attempt int32 `json:"attempt"`
+
+	// ClusterID Id of the cluster; absent when it was not placed yet.
+	ClusterID string `json:"cluster_id,omitempty,omitzero"`
+
+	// ID Id of the attempt.
+	ID string `json:"id"`
+}
+
 // LogEnd Data of the `end` event.
 type LogEnd struct {
 	// Code A stable word for the reason. Absent when there is none.
@@ -1662,11 +1674,28 @@ type StreamLogsParams struct {
 	// Attempt Number of the attempt, from 1. Absent, the latest.
 	Attempt *int32 `form:"attempt,omitempty" json:"attempt,omitempty"`
 
+	// AllAttempts The logs of all attempts, one after the other; each is announced. Not together with `attempt`.
+	AllAttempts *bool `form:"all_attempts,omitempty" json:"all_attempts,omitempty"`
+
 	// Container Name of the container. Absent, `main`, or the init container that failed.
 	Container *string `form:"container,omitempty" json:"container,omitempty"`
 
-	// Tail Only the last so many lines. Absent, all.
+	// AllContainers Every container with its init containers and sidecars, each announced; in plain text by a line. Of what is there: not together with
+	// `container`, and only without `follow`.
+	AllContainers *bool `form:"all_containers,omitempty" json:"all_containers,omitempty"`
+
+	// Pod Name of the pod. Absent, all pods of the attempt in order.
+	Pod *string `form:"pod,omitempty" json:"pod,omitempty"`
+
+	// Restart Which instance of the container, from 0. Absent, all of them in order.
+	Restart *int32 `form:"restart,omitempty" json:"restart,omitempty"`
+
+	// Tail Only the last so many lines of the newest pod. Absent, all.
 	Tail *int64 `form:"tail,omitempty" json:"tail,omitempty"`
+
+	// Since Only what was recorded from then on: a time as in RFC 3339, or how long ago, such as `10m`. Whole seconds count. A log of many hours may
+	// begin somewhat earlier than asked for, never later.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
@@ -2197,7 +2226,8 @@ type ClientInterface interface {
 	// a log while the Job runs, after the pod is gone and after the Job is gone.
 	//
 	// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
-	// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+	// what is wrong), `attempt` (LogAttempt: with `all_attempts`, the log of an attempt begins), `error` (LogError: the log broke off; reconnect
+	// to resume) and `end` (LogEnd: nothing follows, do not reconnect).
 	// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
 	// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 	//
@@ -3112,7 +3142,8 @@ func (c *Client) ExplainVersion(ctx context.Context, version VersionRef, reqEdit
 // a log while the Job runs, after the pod is gone and after the Job is gone.
 //
 // Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
-// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+// what is wrong), `attempt` (LogAttempt: with `all_attempts`, the log of an attempt begins), `error` (LogError: the log broke off; reconnect
+// to resume) and `end` (LogEnd: nothing follows, do not reconnect).
 // `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
 // or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 //
@@ -4864,6 +4895,18 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 
 		}
 
+		if params.AllAttempts != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all_attempts", *params.AllAttempts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Container != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "container", *params.Container, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -4876,9 +4919,57 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 
 		}
 
+		if params.AllContainers != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all_containers", *params.AllContainers, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Pod != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pod", *params.Pod, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Restart != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "restart", *params.Restart, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Tail != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tail", *params.Tail, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5446,7 +5537,8 @@ type ClientWithResponsesInterface interface {
 	// a log while the Job runs, after the pod is gone and after the Job is gone.
 	//
 	// Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
-	// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+	// what is wrong), `attempt` (LogAttempt: with `all_attempts`, the log of an attempt begins), `error` (LogError: the log broke off; reconnect
+	// to resume) and `end` (LogEnd: nothing follows, do not reconnect).
 	// `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
 	// or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 	//
@@ -8060,7 +8152,8 @@ func (c *ClientWithResponses) ExplainVersionWithResponse(ctx context.Context, ve
 // a log while the Job runs, after the pod is gone and after the Job is gone.
 //
 // Events of the stream: `log` (data: LogText), `pod` (LogPod: the log of a container begins), `note` (LogNote: why nothing comes yet, or
-// what is wrong), `error` (LogError: the log broke off; reconnect to resume) and `end` (LogEnd: nothing follows, do not reconnect).
+// what is wrong), `attempt` (LogAttempt: with `all_attempts`, the log of an attempt begins), `error` (LogError: the log broke off; reconnect
+// to resume) and `end` (LogEnd: nothing follows, do not reconnect).
 // `log`, `pod` and `end` have an id; a client that reconnects sends the last one as `Last-Event-ID` and gets what follows it, without gap
 // or double. A reconnect after `end` gets 204. A comment comes at least every 15 seconds.
 //

@@ -206,9 +206,16 @@ func (c *command) clusterName(ctx context.Context, api *client.Client, versionID
 
 // followLog writes the log to standard output until its end.
 func (c *command) followLog(ctx context.Context, api *client.Client, id string, p *client.StreamLogsParams) (end client.LogEnd, err error) {
+	began := time.Now()
 	open := func(ctx context.Context, last string) (*http.Response, error) {
 		q := *p
 		q.LastEventID = optional(last)
+		if q.Since != nil {
+			// What is opened again before anything came must not leave out what was printed meanwhile.
+			if d, err := time.ParseDuration(*q.Since); err == nil {
+				q.Since = optional((d + time.Since(began)).String())
+			}
+		}
 		return api.StreamLogs(ctx, id, &q, func(_ context.Context, r *http.Request) error {
 			r.Header.Set("Accept", "text/event-stream")
 			return nil
@@ -216,6 +223,7 @@ func (c *command) followLog(ctx context.Context, api *client.Client, id string, 
 	}
 	var broken error
 	ended := false
+	attempt, shown := "", client.LogPod{}
 	err = follow(ctx, open, func(err error) { c.note("the log is interrupted, trying again: %v", err) }, func(m message) bool {
 		switch m.event {
 		case "log":
@@ -229,6 +237,21 @@ func (c *command) followLog(ctx context.Context, api *client.Client, id string, 
 			}
 			_, broken = c.Out.Write(text)
 			return broken != nil
+		case "attempt":
+			var a client.LogAttempt
+			if broken = json.Unmarshal(m.data, &a); broken == nil && a.ID != attempt {
+				attempt, shown = a.ID, client.LogPod{}
+				c.note("==> attempt %d <==", a.Attempt)
+			}
+		case "pod":
+			// Standard output has the job's bytes alone. The first needs no words, nor does one that is gone on with.
+			var pod client.LogPod
+			if broken = json.Unmarshal(m.data, &pod); broken == nil {
+				if shown.Pod != "" && (pod.Pod != shown.Pod || pod.Container != shown.Container || pod.Restart != shown.Restart) {
+					c.note("==> pod %s, container %s <==", pod.Pod, pod.Container)
+				}
+				shown = pod
+			}
 		case "end":
 			ended = true
 			broken = json.Unmarshal(m.data, &end)

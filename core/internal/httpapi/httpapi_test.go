@@ -66,9 +66,21 @@ func (fakeLogs) Follow(ctx context.Context, attemptID string, o logs.FollowOptio
 	if o.Container == "nope" {
 		return nil, &logs.UnknownContainerError{Container: "nope", Known: []string{"main"}}
 	}
+	if o.Pod == "nope" {
+		return nil, logs.ErrNoPod
+	}
+	if o.Restart != nil && *o.Restart > 0 {
+		return nil, logs.ErrNoInstance
+	}
+	text := "hello\n"
+	if ago := time.Since(o.Since).Round(10 * time.Minute); ago < time.Hour {
+		text = "since " + ago.String() + " ago\n"
+	} else if !o.Since.IsZero() {
+		text = "since " + o.Since.Format(time.RFC3339) + "\n"
+	}
 	at := logs.Cursor{AttemptID: attemptID, Pod: "p", Container: "main", Offset: 6}
 	return func(yield func(logs.Chunk, error) bool) {
-		if !yield(logs.Chunk{Kind: logs.ChunkData, Data: []byte("hello\n"), Cursor: at}, nil) {
+		if !yield(logs.Chunk{Kind: logs.ChunkData, Data: []byte(text), Cursor: at}, nil) {
 			return
 		}
 		if o.Follow && o.Container == "silent" {
@@ -112,6 +124,11 @@ func newWorld(t *testing.T) *world {
 
 func newWorldFor(t testing.TB) *world {
 	t.Helper()
+	return newWorldWith(t, func(*httpapi.Options) {})
+}
+
+func newWorldWith(t testing.TB, change func(*httpapi.Options)) *world {
+	t.Helper()
 	w := &world{t: t, log: &lockedBuffer{}}
 	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, Output: w.log, JSONFormat: true})
 	box := secret.NewBox(filepath.Join(t.TempDir(), "keyset.json"))
@@ -141,11 +158,13 @@ func newWorldFor(t testing.TB) *world {
 	engine := placement.New(placement.Options{
 		Store: w.db, Selectors: func() []placement.Selector { return nil }, ServedTypes: fakePlugins{}.ServedTypes, Ledger: placement.NewLedger(),
 	})
-	w.api, err = httpapi.New(httpapi.Options{
+	o := httpapi.Options{
 		Store: w.db, Auth: keys, Processes: process.NewService(w.db, httpapi.ClusterFinder(clusters)), Clusters: clusters,
 		Placement: engine, Plugins: fakePlugins{}, Logs: fakeLogs{}, Metrics: metrics.New(), Logger: logger, Heartbeat: 50 * time.Millisecond,
 		Recheck: 20 * time.Millisecond,
-	})
+	}
+	change(&o)
+	w.api, err = httpapi.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

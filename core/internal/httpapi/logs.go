@@ -30,19 +30,14 @@ func (s *Server) streamLogs(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.After.End {
-		return c.NoContent(http.StatusNoContent) // an EventSource stops reconnecting
-	}
-	attempt, err := s.attempt(c, v)
+	ctx, cancel := s.whileAllowed(r, v.ProjectID)
+	defer cancel()
+	seq, err := s.logOf(ctx, c, v, o)
 	if err != nil {
 		return err
 	}
-	o.Heartbeat = s.o.Heartbeat
-	ctx, cancel := s.whileAllowed(r, v.ProjectID)
-	defer cancel()
-	seq, err := s.o.Logs.Follow(ctx, attempt, o)
-	if err != nil {
-		return logRefusal(err)
+	if seq == nil {
+		return c.NoContent(http.StatusNoContent) // an EventSource stops reconnecting
 	}
 	if events {
 		out := newSSE(c)
@@ -60,6 +55,24 @@ func (s *Server) streamLogs(c echo.Context) error {
 		}
 	}
 	return nil
+}
+
+// logOf is the log of the attempt that is asked for, or of all; nil: the client has had its end.
+func (s *Server) logOf(ctx context.Context, c echo.Context, v process.Version, o logs.FollowOptions) (seq iter.Seq2[logs.Chunk, error], err error) {
+	o.Heartbeat = s.o.Heartbeat
+	if c.QueryParam("all_attempts") == "true" {
+		seq, err = logs.All(ctx, s.o.Logs, func(ctx context.Context) ([]process.Attempt, error) { return s.o.Store.Attempts(ctx, v.ID) }, o)
+		return seq, logRefusal(err)
+	}
+	if o.After.End {
+		return nil, nil
+	}
+	attempt, err := s.attempt(c, v)
+	if err != nil {
+		return nil, err
+	}
+	seq, err = s.o.Logs.Follow(ctx, attempt, o)
+	return seq, logRefusal(err)
 }
 
 // whileAllowed ends with the request, when the server drains, so that no stream holds it up, and when the caller may no
@@ -110,7 +123,7 @@ func (s *Server) text(c echo.Context, seq iter.Seq2[logs.Chunk, error]) error {
 	err := logs.WriteText(w, func() error {
 		_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
 		return flushed(rc)
-	}, seq)
+	}, c.QueryParam("all_containers") == "true", seq)
 	if err == nil && !w.Committed {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -119,8 +132,29 @@ func (s *Server) text(c echo.Context, seq iter.Seq2[logs.Chunk, error]) error {
 
 func logOptions(c echo.Context, events bool) (o logs.FollowOptions, err error) {
 	q := c.QueryParams()
-	o.Container = q.Get("container")
+	o.Container, o.Pod, o.AllContainers = q.Get("container"), q.Get("pod"), q.Get("all_containers") == "true"
 	o.Follow = q.Get("follow") == "true" || events && q.Get("follow") != "false"
+	switch {
+	case o.AllContainers && o.Container != "":
+		return o, problem.InField(problem.BadParameter, "all_containers", "goes not with container")
+	case o.AllContainers && o.Follow:
+		return o, problem.InField(problem.BadParameter, "all_containers", "is for what is there: one container at a time can be followed; set follow=false")
+	case q.Get("all_attempts") == "true" && q.Get("attempt") != "":
+		return o, problem.InField(problem.BadParameter, "all_attempts", "goes not with attempt")
+	}
+	if t := q.Get("restart"); t != "" {
+		n, err := strconv.ParseInt(t, 10, 32)
+		if err != nil || n < 0 {
+			return o, problem.InField(problem.BadParameter, "restart", "is no number of an instance: they count from 0")
+		}
+		restart := int32(n)
+		o.Restart = &restart
+	}
+	if t := q.Get("since"); t != "" {
+		if o.Since, err = since(t, time.Now()); err != nil {
+			return o, problem.InField(problem.BadParameter, "since", "is neither a time such as 2026-11-30T08:00:00Z nor how long ago, such as 10m")
+		}
+	}
 	if t := q.Get("tail"); t != "" {
 		n, err := strconv.ParseInt(t, 10, 64)
 		if err != nil || n < 0 {
@@ -132,6 +166,18 @@ func logOptions(c echo.Context, events bool) (o logs.FollowOptions, err error) {
 		return o, problem.InField(problem.BadParameter, "Last-Event-ID", "is no position in a log: leave it out to read from the start").Because(err)
 	}
 	return o, nil
+}
+
+// since reads a moment, or how long ago it was.
+func since(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errors.New("it is in the future")
+	}
+	return now.Add(-d), err
 }
 
 // attempt returns the id of the attempt that is asked for: by number, by the position to resume at, or the latest.
@@ -163,6 +209,10 @@ func logRefusal(err error) error {
 		return problem.InField(problem.BadParameter, "container", "%s", container)
 	case errors.Is(err, logs.ErrCursor):
 		return problem.InField(problem.BadParameter, "Last-Event-ID", "%s", err)
+	case errors.Is(err, logs.ErrNoPod):
+		return problem.InField(problem.BadParameter, "pod", "%s", err)
+	case errors.Is(err, logs.ErrNoInstance):
+		return problem.InField(problem.BadParameter, "restart", "%s", err)
 	case errors.Is(err, logs.ErrMissing):
 		return problem.New(problem.LogsUnavailable, "the log was stored, but its archive does not hold it now").Because(err)
 	}

@@ -287,7 +287,7 @@ func (s *stream) take(p *parser, out []byte) error {
 	if over := used - quota; quota > 0 && over > 0 {
 		out = out[:max(0, int64(len(out))-over)]
 		s.t.used.Add(-over)
-		if err := s.spool.append(out, p.pos); err != nil {
+		if err := s.add(out, p); err != nil {
 			return &spoolError{err}
 		}
 		if err := s.gap(GapQuota, fmt.Sprintf("the attempt's log quota of %d bytes is reached; later output is not kept", quota)); err != nil {
@@ -295,10 +295,21 @@ func (s *stream) take(p *parser, out []byte) error {
 		}
 		return errQuota
 	}
-	if err := s.spool.append(out, p.pos); err != nil {
+	if err := s.add(out, p); err != nil {
 		return &spoolError{err}
 	}
 	return nil
+}
+
+// add adds output of the parser's last answer to the spool. Readers must know its times before they may read it.
+func (s *stream) add(out []byte, p *parser) error {
+	err := s.spool.append(out, p.pos, p.marks)
+	if len(p.marks) > 0 {
+		s.mu.Lock()
+		s.times = s.spool.times
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // gap marks a place where output is, or may be, missing.
@@ -311,7 +322,7 @@ func (s *stream) gap(code, reason string) error {
 		return err
 	}
 	s.mu.Lock()
-	s.gaps = s.spool.gaps
+	s.gaps, s.times = s.spool.gaps, s.spool.times
 	s.mu.Unlock()
 	return nil
 }

@@ -49,7 +49,9 @@ type fault struct {
 	cut     bool // end the answer after so many lines and so many bytes of the next one
 	lines   int
 	bytes   int
-	abort   bool // by breaking the connection; else in order
+	abort   bool // by breaking the stream; else in order
+	drop    bool // by closing the connection with all its streams
+	goaway  bool // the server says GOAWAY before
 	freeze  bool // answer nothing, or nothing more after the cut
 }
 
@@ -186,6 +188,9 @@ func (k *kubelet) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (k *kubelet) stream(w http.ResponseWriter, r *http.Request, t *tape, req request, f fault) {
+	if f.goaway {
+		w.Header().Set("Connection", "close") // over HTTP/2 this makes the server say GOAWAY
+	}
 	since, _ := time.Parse(time.RFC3339, req.since)
 	k.mu.Lock()
 	next := t.rotated
@@ -208,6 +213,10 @@ func (k *kubelet) stream(w http.ResponseWriter, r *http.Request, t *tape, req re
 				_, _ = w.Write([]byte(text)[:min(f.bytes, len(text))])
 				_ = http.NewResponseController(w).Flush()
 				if f.freeze {
+					<-r.Context().Done()
+				}
+				if f.drop {
+					go k.srv.CloseClientConnections()
 					<-r.Context().Done()
 				}
 				if f.abort {

@@ -43,6 +43,8 @@ var (
 	ErrCursor = errors.New("log position is not of this log")
 	// ErrNoPod: the attempt has no pod of the name asked for.
 	ErrNoPod = errors.New("no such pod in this attempt")
+	// ErrNoInstance: the container was not restarted so often.
+	ErrNoInstance = errors.New("no such instance of the container in this attempt")
 	// ErrMissing: the attempt's logs were stored, but the archive no longer holds them.
 	ErrMissing = errors.New("the archive no longer holds this log")
 	// ErrClosed: the Keeper is closed.
@@ -156,6 +158,8 @@ type ContainerLog struct {
 	// Complete: the log was read to an end that a second read confirmed.
 	Complete bool  `json:"complete"`
 	Gaps     []Gap `json:"gaps,omitempty"`
+	// Times says where its seconds begin; empty: not known.
+	Times Times `json:"times,omitzero"`
 }
 
 // Gap is a place at which output is, or may be, missing. The text holds a marker line at Offset.
@@ -242,10 +246,19 @@ func ParseCursor(s string) (Cursor, error) {
 type FollowOptions struct {
 	// Container: empty means main, or per pod the init container whose failure kept main from starting.
 	Container string
+	// AllContainers gives every container of each pod in the order in which they start. One after the other: it is for what
+	// is there, and goes not with Follow.
+	AllContainers bool
 	// Pod limits the log to one pod; empty: all pods of the attempt in order, each announced by a ChunkPod.
 	Pod string
-	// Tail begins with the last so many lines of the newest pod; nil: from the first byte. Ignored with After.
+	// Restart limits it to one instance of each container, from 0; nil: all of them in order.
+	Restart *int32
+	// Tail begins with the last so many lines of the newest pod, with AllContainers of each container; nil: from the first
+	// byte. Ignored with After.
 	Tail *int64
+	// Since leaves out what the node recorded before that second; zero: nothing. Logs of many hours are looked up less
+	// exactly and may begin earlier. Ignored with After.
+	Since time.Time
 	// After resumes behind a cursor that an earlier chunk carried; zero: from the start.
 	After Cursor
 	// Follow waits for what is still to come, until the attempt has ended. Without it the log ends at what is there.
@@ -263,6 +276,7 @@ const (
 	ChunkPod       ChunkKind = "pod"       // the log of Cursor's container instance begins (or goes on) here
 	ChunkNote      ChunkKind = "note"      // State, Code and Note say what is being waited for, or what is wrong
 	ChunkEnd       ChunkKind = "end"       // nothing follows; End is set
+	ChunkAttempt   ChunkKind = "attempt"   // of All: the log of Attempt begins (or goes on) here; it has no Cursor
 	ChunkHeartbeat ChunkKind = "heartbeat" // still here
 )
 
@@ -276,6 +290,7 @@ type Chunk struct {
 	Data []byte
 	// PodNumber counts the pods of the attempt from 1; set on ChunkPod.
 	PodNumber int
+	Attempt   *process.Attempt
 	State     process.State
 	Code      string // reason code, as on the attempt
 	Note      string // a sentence for people

@@ -111,6 +111,7 @@ type parser struct {
 	nheld int
 
 	fresh int64  // bytes returned
+	marks []mark // seconds that begin in what was returned last, by their offset there
 	lost  bool   // lines may be missing before the first byte returned
 	fault string // what the kubelet wrote in place of output
 }
@@ -128,6 +129,7 @@ func newParser(pos position) *parser {
 
 // feed takes the n bytes at buf[head:] and returns the output in them, in place.
 func (p *parser) feed(buf []byte, n int) []byte {
+	p.marks = p.marks[:0]
 	start := head - p.nheld
 	copy(buf[start:], p.held[:p.nheld])
 	p.nheld = 0
@@ -136,6 +138,7 @@ func (p *parser) feed(buf []byte, n int) []byte {
 
 // flush returns what was held back, at the orderly end of the answer. Half a stamp is dropped: its line was cut off.
 func (p *parser) flush(buf []byte) []byte {
+	p.marks = p.marks[:0]
 	held := p.held[:p.nheld]
 	p.nheld = 0
 	stamped := p.pos.First != 0 || len(held) > 0 && held[0] >= '0' && held[0] <= '9'
@@ -158,7 +161,11 @@ func (p *parser) parse(dst, src []byte, last bool) []byte {
 				return dst
 			}
 			if ok {
+				before := p.pos.Max
 				p.line(stamp)
+				if second := stamp / int64(time.Second); !p.drop && p.rest == 0 && second > before/int64(time.Second) {
+					p.marks = append(p.marks, mark{second, int64(len(dst))})
+				}
 			} else if p.unstamped(src) {
 				continue
 			}

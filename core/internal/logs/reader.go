@@ -37,14 +37,14 @@ func NewReader(o ReaderOptions) *Reader {
 // Follow returns the log of an attempt as a sequence that may be ranged over once. It ends after a ChunkEnd, after an
 // error, or when the caller breaks off; a ctx that ends gives its cause as the error.
 //
-// Errors before anything is read: process.ErrNotFound, ErrCursor, ErrNoPod, *UnknownContainerError. The last three may come
+// Errors before anything is read: process.ErrNotFound, ErrCursor, ErrNoPod, ErrNoInstance, *UnknownContainerError. The last four may come
 // within the sequence too, when the pods were not known before.
 func (r *Reader) Follow(ctx context.Context, attemptID string, o FollowOptions) (iter.Seq2[Chunk, error], error) {
 	if o.After.End {
 		return nil, fmt.Errorf("%w: it is the end", ErrCursor)
 	}
 	if c := o.After; c != (Cursor{}) {
-		if c.AttemptID != attemptID || o.Pod != "" && c.Pod != o.Pod || o.Container != "" && c.Container != o.Container {
+		if c.AttemptID != attemptID || o.Restart != nil && c.Restart != *o.Restart || o.Pod != "" && c.Pod != o.Pod || o.Container != "" && c.Container != o.Container {
 			return nil, ErrCursor
 		}
 	}
@@ -101,21 +101,26 @@ func (v *view) check(o FollowOptions) error {
 	if o.Pod != "" && v.closed && !slices.ContainsFunc(v.m.Pods, func(p PodLog) bool { return p.Name == o.Pod }) {
 		return fmt.Errorf("%w: %s", ErrNoPod, o.Pod)
 	}
-	if o.Container == "" || len(v.m.Pods) == 0 {
+	if len(v.m.Pods) == 0 {
 		return nil
 	}
 	var known []string
+	instance := o.Restart == nil || !v.closed
 	for _, p := range v.m.Pods {
 		for _, c := range p.Containers {
-			if c.Name == o.Container {
-				return nil
-			}
 			if !slices.Contains(known, c.Name) {
 				known = append(known, c.Name)
 			}
+			instance = instance || c.Restart == *o.Restart && (o.Container == "" || c.Name == o.Container)
 		}
 	}
-	return &UnknownContainerError{Container: o.Container, Known: known}
+	if o.Container != "" && !slices.Contains(known, o.Container) {
+		return &UnknownContainerError{Container: o.Container, Known: known}
+	}
+	if !instance {
+		return fmt.Errorf("%w: restart %d", ErrNoInstance, *o.Restart)
+	}
+	return nil
 }
 
 // part is one container instance in the order in which a reader gets them.
@@ -141,7 +146,7 @@ func (v *view) parts(o FollowOptions) []part {
 			name = p.chosen()
 		}
 		for _, c := range p.Containers {
-			if c.Name == name && c.Started {
+			if (c.Name == name || o.AllContainers) && c.Started && (o.Restart == nil || c.Restart == *o.Restart) {
 				list = append(list, part{number: i + 1, pod: p.Name, c: c})
 			}
 		}

@@ -178,7 +178,7 @@ func TestSeveralPodsInOrder(t *testing.T) {
 	}
 	seq, _ := r.reader.Follow(t.Context(), id, FollowOptions{})
 	var out strings.Builder
-	if err := WriteText(&out, func() error { return nil }, seq); err != nil {
+	if err := WriteText(&out, func() error { return nil }, false, seq); err != nil {
 		t.Fatal(err)
 	}
 	if want := text(lines(1, 10)) + "==> pod pod-a, container main <==\n" + text(lines(11, 20)); out.String() != want {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
@@ -18,9 +19,9 @@ type session struct {
 	id    string
 	o     FollowOptions
 	yield func(Chunk, error) bool
-	at    Cursor // behind everything given
-	tail  *int64 // not applied yet
-	buf   []byte
+	at    Cursor  // behind everything given
+	tail  *int64  // not applied yet
+	buf   *[]byte // held while there is something to give, not while waiting
 
 	noted     Chunk     // the last note, so that none comes twice
 	looked    time.Time // when the attempt's state was last read
@@ -61,8 +62,12 @@ func (s *session) walk(ctx context.Context, woken <-chan struct{}) error {
 		}
 		parts := v.parts(s.o)
 		if i := s.next(parts, current); i >= 0 {
-			if !current && s.at.Pod == "" && s.tail != nil {
+			if !current && s.at.Pod == "" && s.tail != nil && !s.o.AllContainers {
 				i = len(parts) - 1 // a tail is of the newest part
+			}
+			if s.earlier(&v, parts[i]) {
+				s.enter(parts[i])
+				continue
 			}
 			current = false
 			if err := s.begin(ctx, &v, parts[i]); err != nil {
@@ -107,26 +112,44 @@ func (s *session) next(parts []part, current bool) int {
 	}
 }
 
+// earlier says whether a part has ended and holds nothing of the time that is asked for.
+func (s *session) earlier(v *view, p part) bool {
+	if s.o.Since.IsZero() || s.o.After != (Cursor{}) || p.c.Bytes == 0 || p.c.Times.at(s.o.Since, p.c.Bytes) < p.c.Bytes {
+		return false
+	}
+	st := v.streams[p.key()]
+	return st == nil || st.finished() && st.size.Load() == p.c.Bytes
+}
+
+// enter moves to the first byte of a part.
+func (s *session) enter(p part) {
+	s.at = Cursor{AttemptID: s.id, Pod: p.pod, Container: p.c.Name, Restart: p.c.Restart}
+}
+
 // begin announces a part.
 func (s *session) begin(ctx context.Context, v *view, p part) error {
 	if s.o.After == (Cursor{}) || p.key() != (streamKey{s.at.Pod, s.at.Container, s.at.Restart}) {
-		s.at = Cursor{AttemptID: s.id, Pod: p.pod, Container: p.c.Name, Restart: p.c.Restart}
+		s.enter(p)
+	}
+	if s.o.After == (Cursor{}) && !s.o.Since.IsZero() {
+		s.at.Offset = p.c.Times.at(s.o.Since, p.c.Bytes)
 	}
 	if s.tail != nil {
 		offset, err := tailOffset(ctx, s.r, v, p, *s.tail)
 		if err != nil {
 			return err
 		}
-		s.at.Offset, s.tail = offset, nil
+		s.at.Offset = max(s.at.Offset, offset)
+		if !s.o.AllContainers {
+			s.tail = nil
+		}
 	}
 	return s.give(Chunk{Kind: ChunkPod, PodNumber: p.number})
 }
 
 // part gives one container instance's bytes until its log has ended, or until what is there when nothing is followed.
 func (s *session) part(ctx context.Context, v *view, p part) error {
-	if s.buf == nil {
-		s.buf = make([]byte, 32<<10)
-	}
+	defer s.rest()
 	st := v.streams[p.key()]
 	if st == nil {
 		return s.archived(ctx, p)
@@ -146,9 +169,10 @@ func (s *session) live(ctx context.Context, st *stream) error {
 	for {
 		// In this order: what comes after the channel was taken wakes us; what ended before the read has all been read.
 		grew, ended := st.grew.wait(), st.finished()
-		n, err := st.ReadAt(s.buf, s.at.Offset)
+		buf := s.room()
+		n, err := st.ReadAt(buf, s.at.Offset)
 		if n > 0 {
-			if err := s.data(s.buf[:n]); err != nil {
+			if err := s.data(buf[:n]); err != nil {
 				return err
 			}
 			continue
@@ -164,6 +188,7 @@ func (s *session) live(ctx context.Context, st *stream) error {
 				return err
 			}
 		}
+		s.rest()
 		if err := s.wait(ctx, grew, nil); err != nil {
 			return err
 		}
@@ -177,9 +202,10 @@ func (s *session) archived(ctx context.Context, p part) error {
 	}
 	defer r.Close()
 	for {
-		n, err := r.Read(s.buf)
+		buf := s.room()
+		n, err := r.Read(buf)
 		if n > 0 {
-			if err := s.data(s.buf[:n]); err != nil {
+			if err := s.data(buf[:n]); err != nil {
 				return err
 			}
 		}
@@ -189,6 +215,24 @@ func (s *session) archived(ctx context.Context, p part) error {
 		if err != nil {
 			return fmt.Errorf("read archived log of pod %s, container %s: %w", p.pod, p.c.Name, err)
 		}
+	}
+}
+
+// pieces are what readers read into. A thousand who wait hold none.
+var pieces = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+func (s *session) room() []byte {
+	if s.buf == nil {
+		s.buf = pieces.Get().(*[]byte)
+	}
+	return *s.buf
+}
+
+// rest gives the buffer back. What was given of it has been used: the next chunk is being asked for.
+func (s *session) rest() {
+	if s.buf != nil {
+		pieces.Put(s.buf)
+		s.buf = nil
 	}
 }
 

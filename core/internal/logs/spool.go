@@ -32,6 +32,9 @@ type spool struct {
 	gaps []Gap
 	end  *spoolEnd // nil: not ended
 
+	times Times
+	fresh []mark // not journaled yet
+
 	journalAt int64 // where the next record goes; what a failed write left there is overwritten
 	tail      int64 // size of the file as found; beyond size it holds what the journal does not vouch for
 	journaled int64 // size at the last record
@@ -46,11 +49,14 @@ type spoolEnd struct {
 
 // spoolRecord is one line of the journal. It vouches for the bytes between the record before it and Size.
 type spoolRecord struct {
-	Size int64     `json:"size"`
-	CRC  uint32    `json:"crc"`
-	Pos  position  `json:"pos"`
-	Gap  *Gap      `json:"gap,omitempty"`
-	End  *spoolEnd `json:"end,omitempty"`
+	Size int64    `json:"size"`
+	CRC  uint32   `json:"crc"`
+	Pos  position `json:"pos"`
+	Gap  *Gap     `json:"gap,omitempty"`
+	// Times are the marks since the record before; Blind is their step when no further ones come.
+	Times Times     `json:"times,omitzero"`
+	Blind int64     `json:"blind,omitempty"`
+	End   *spoolEnd `json:"end,omitempty"`
 }
 
 const (
@@ -137,6 +143,10 @@ func (s *spool) recover() error {
 		if r.Gap != nil {
 			s.gaps = append(s.gaps, *r.Gap)
 		}
+		for _, m := range r.Times.marks {
+			s.times.add(m.second, m.offset)
+		}
+		s.times.step = max(s.times.step, r.Blind)
 		good += int64(len(line))
 	}
 	s.journaled = s.size
@@ -167,9 +177,17 @@ func (s *spool) trimZeros() error {
 }
 
 // append adds output; pos is the position behind it. After an error, size and pos say what the spool holds.
-func (s *spool) append(p []byte, pos position) error {
+// marks are the seconds that begin in p, by their offset in it.
+func (s *spool) append(p []byte, pos position, marks []mark) error {
+	at := s.size
 	if err := s.write(p, pos); err != nil {
 		return err
+	}
+	for _, m := range marks {
+		if m.offset < int64(len(p)) {
+			s.times.add(m.second, at+m.offset)
+			s.fresh = append(s.fresh, mark{m.second, at + m.offset})
+		}
 	}
 	if now := time.Now(); s.size-s.journaled >= journalBytes || now.Sub(s.at) >= journalEvery {
 		return s.record(now, nil)
@@ -219,6 +237,7 @@ func (s *spool) adoptTail() error {
 	if _, err := s.data.ReadAt(p, s.size); err != nil {
 		return fmt.Errorf("read the spool: %w", err)
 	}
+	s.times.step = blind
 	return s.write(p, s.pos)
 }
 
@@ -235,7 +254,7 @@ func (s *spool) finish(complete bool) error {
 }
 
 func (s *spool) record(now time.Time, g *Gap) error {
-	line, err := json.Marshal(spoolRecord{Size: s.size, CRC: s.crc, Pos: s.pos, Gap: g, End: s.end})
+	line, err := json.Marshal(spoolRecord{Size: s.size, CRC: s.crc, Pos: s.pos, Gap: g, End: s.end, Times: Times{marks: s.fresh}, Blind: s.times.step / blind * blind})
 	if err != nil {
 		return fmt.Errorf("encode the spool's journal: %w", err)
 	}
@@ -244,7 +263,7 @@ func (s *spool) record(now time.Time, g *Gap) error {
 		return fmt.Errorf("write the spool's journal: %w", err)
 	}
 	s.journalAt += int64(len(line))
-	s.journaled, s.crc, s.at = s.size, 0, now
+	s.journaled, s.crc, s.at, s.fresh = s.size, 0, now, s.fresh[:0]
 	return nil
 }
 

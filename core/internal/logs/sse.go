@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
@@ -14,9 +15,11 @@ import (
 // SSEWriter writes server-sent events. Whatever the id, name and data hold, one call makes exactly one event. Not safe
 // for concurrent use.
 type SSEWriter struct {
-	w   io.Writer
-	buf bytes.Buffer
+	w io.Writer
 }
+
+// frames are where events are put together. A thousand silent streams hold none.
+var frames = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // NewSSEWriter writes to w; flushing is the caller's.
 func NewSSEWriter(w io.Writer) *SSEWriter { return &SSEWriter{w: w} }
@@ -25,48 +28,57 @@ func NewSSEWriter(w io.Writer) *SSEWriter { return &SSEWriter{w: w} }
 // data (LF, CR and CRLF, as the standard counts them) become separate data lines, which the reader joins with LF; they
 // are dropped from id and name, as is NUL.
 func (s *SSEWriter) Event(id, name string, data []byte) error {
-	s.buf.Reset()
-	s.field("id: ", id)
-	s.field("event: ", name)
+	buf := frames.Get().(*bytes.Buffer)
+	defer frames.Put(buf)
+	buf.Reset()
+	field(buf, "id: ", id)
+	field(buf, "event: ", name)
 	for {
 		i := bytes.IndexAny(data, "\r\n")
-		s.buf.WriteString("data: ")
+		buf.WriteString("data: ")
 		if i < 0 {
-			s.buf.Write(data)
+			buf.Write(data)
 			break
 		}
-		s.buf.Write(data[:i])
-		s.buf.WriteByte('\n')
+		buf.Write(data[:i])
+		buf.WriteByte('\n')
 		if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
 			i++
 		}
 		data = data[i+1:]
 	}
-	s.buf.WriteString("\n\n")
-	_, err := s.w.Write(s.buf.Bytes())
+	buf.WriteString("\n\n")
+	_, err := s.w.Write(buf.Bytes())
 	return err
 }
 
-func (s *SSEWriter) field(name, value string) {
+func field(buf *bytes.Buffer, name, value string) {
 	if value == "" {
 		return
 	}
-	s.buf.WriteString(name)
+	buf.WriteString(name)
 	for i := range len(value) {
 		if c := value[i]; c != '\r' && c != '\n' && c != 0 {
-			s.buf.WriteByte(c)
+			buf.WriteByte(c)
 		}
 	}
-	s.buf.WriteByte('\n')
+	buf.WriteByte('\n')
 }
 
 // Comment writes a line that readers ignore; it keeps connections and proxies awake.
 func (s *SSEWriter) Comment(text string) error {
-	s.buf.Reset()
-	s.field(": ", text)
-	s.buf.WriteByte('\n')
-	_, err := s.w.Write(s.buf.Bytes())
+	var buf bytes.Buffer
+	field(&buf, ": ", text)
+	buf.WriteByte('\n')
+	_, err := s.w.Write(buf.Bytes())
 	return err
+}
+
+// AttemptEvent is the data of an "attempt" event.
+type AttemptEvent struct {
+	Attempt   int32  `json:"attempt"` // its number within the version, from 1
+	ID        string `json:"id"`
+	ClusterID string `json:"cluster_id,omitempty"`
 }
 
 // LogEvent is the data of a "log" event.
@@ -168,6 +180,9 @@ func (e *sseEncoder) chunk(c Chunk) error {
 		return e.json(c.Cursor, "pod", PodEvent{Pod: c.Cursor.Pod, Container: c.Cursor.Container, Restart: c.Cursor.Restart, Number: c.PodNumber})
 	case ChunkNote:
 		return e.json(Cursor{}, "note", NoteEvent{State: c.State, Code: c.Code, Note: c.Note})
+	case ChunkAttempt:
+		a := c.Attempt
+		return e.json(Cursor{}, "attempt", AttemptEvent{Attempt: a.Number, ID: a.ID, ClusterID: a.ClusterID})
 	case ChunkEnd:
 		return e.json(c.Cursor, "end", c.End)
 	default:
@@ -218,10 +233,19 @@ func incomplete(p []byte) int {
 }
 
 // WriteText writes a log as plain text: exactly the containers' bytes, and before the second and each later container
-// instance one line "==> pod …, container … <==". The log of a single pod is thus byte-identical to what it printed.
-// It flushes after every chunk.
-func WriteText(w io.Writer, flush func() error, seq iter.Seq2[Chunk, error]) error {
-	first, last := true, byte('\n')
+// instance one line "==> pod …, container … <==", with headed also before the first. The log of a single container is thus
+// byte-identical to what it printed. Each attempt of All begins with "==> attempt … <==". It flushes after every chunk.
+func WriteText(w io.Writer, flush func() error, headed bool, seq iter.Seq2[Chunk, error]) error {
+	first, last := !headed, byte('\n')
+	head := func(format string, args ...any) error {
+		line := "==> " + fmt.Sprintf(format, args...) + " <==\n"
+		if last != '\n' {
+			line = "\n" + line
+		}
+		last = '\n'
+		_, err := io.WriteString(w, line)
+		return err
+	}
 	for c, err := range seq {
 		if err != nil {
 			return err
@@ -237,13 +261,14 @@ func WriteText(w io.Writer, flush func() error, seq iter.Seq2[Chunk, error]) err
 				first = false
 				continue
 			}
-			if last != '\n' {
-				_, _ = io.WriteString(w, "\n")
-			}
-			if _, err := fmt.Fprintf(w, "==> pod %s, container %s <==\n", c.Cursor.Pod, instance(c.Cursor.Container, c.Cursor.Restart)); err != nil {
+			if err := head("pod %s, container %s", c.Cursor.Pod, instance(c.Cursor.Container, c.Cursor.Restart)); err != nil {
 				return err
 			}
-			last = '\n'
+		case ChunkAttempt:
+			first = !headed
+			if err := head("attempt %d", c.Attempt.Number); err != nil {
+				return err
+			}
 		default:
 			continue
 		}

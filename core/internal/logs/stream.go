@@ -30,6 +30,7 @@ type stream struct {
 	problem  string    // why reading does not go on; empty: it does
 	complete bool
 	gaps     []Gap
+	times    Times
 	dog      *time.Timer // ends the read under way when it is silent for too long
 }
 
@@ -79,7 +80,8 @@ func (s *stream) tell(n news) {
 func (s *stream) describe(c *ContainerLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.Bytes, c.Complete = s.size.Load(), s.complete
+	c.Bytes, c.Complete = s.size.Load(), s.complete // the size first: the times are then at least as new
+	c.Times = s.times
 	c.Gaps = append([]Gap(nil), s.gaps...)
 }
 
@@ -135,7 +137,7 @@ func (s *stream) open() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.spool, s.gaps = sp, sp.gaps
+	s.spool, s.gaps, s.times = sp, sp.gaps, sp.times
 	if sp.end != nil {
 		s.complete = sp.end.Complete
 	}

@@ -1028,6 +1028,18 @@ type HealthChange struct {
 	To string `json:"to"`
 }
 
+// LogAttempt Data of an `attempt` event.
+type LogAttempt struct {
+	// Attempt Number of the attempt, from 1.
+	Attempt int32 `json:"attempt"`
+
+	// ClusterID Id of the cluster; absent when it was not placed yet.
+	ClusterID string `json:"cluster_id,omitempty,omitzero"`
+
+	// ID Id of the attempt.
+	ID string `json:"id"`
+}
+
 // LogEnd Data of the `end` event.
 type LogEnd struct {
 	// Code A stable word for the reason. Absent when there is none.
