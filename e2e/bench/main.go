@@ -43,10 +43,11 @@ var parts = []part{
 	{"memory", memory},
 	{"registry", registry},
 	{"lists", lists},
+	{"versions", versions},
 }
 
 func main() {
-	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry,lists; empty: all")
+	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry,lists,versions; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
 	pairs := flag.Int("pairs", 5, "pairs of part bulk")

@@ -938,16 +938,28 @@ type Event struct {
 	// Actor Id of the user, or `system`.
 	Actor string `json:"actor,omitempty,omitzero"`
 
+	// ActorName Name of that user. Absent for `system`, and when it is not known.
+	ActorName string `json:"actor_name,omitempty,omitzero"`
+
 	// At When it happened.
 	At time.Time `json:"at"`
 
 	// AttemptID Absent when it belongs to no attempt.
 	AttemptID string `json:"attempt_id,omitempty,omitzero"`
 
+	// AttemptNumber Number of that attempt within the version, from 1.
+	AttemptNumber int32 `json:"attempt_number,omitempty,omitzero"`
+
 	// ClusterID Absent when it belongs to no cluster.
 	ClusterID string `json:"cluster_id,omitempty,omitzero"`
 
-	// Data Details for programs. Absent when there are none.
+	// ClusterName Name of that cluster, also when it was removed since. Absent when it is not known.
+	ClusterName string `json:"cluster_name,omitempty,omitzero"`
+
+	// Data Details for programs; more may come. Of every event of an attempt: `attempt`, its number. Of `state`: `was`, the state before,
+	// `reason_code` and, once it is known, `exit_code`. Of `reason`: `reason_code`. Of `decided`: `decision`, `outcome`, `rule`, `plugin`
+	// and `reason_code`. Of `run-started`: `run`. Of `unreachable` and `reachable`: `since`. Of the `state` that tells that a Job was
+	// made: `job` with `namespace`, `name` and `uid`. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
 	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `retried`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
@@ -1452,6 +1464,15 @@ type Submission struct {
 	Type string `json:"type,omitempty,omitzero"`
 }
 
+// Timeline defines model for Timeline.
+type Timeline struct {
+	// Items The page.
+	Items []Event `json:"items"`
+
+	// NextAfter `after` of the next page. Absent on the last one.
+	NextAfter int64 `json:"next_after,omitempty,omitzero"`
+}
+
 // User defines model for User.
 type User struct {
 	// Admin May do everything.
@@ -1699,6 +1720,15 @@ type StreamLogsParams struct {
 
 	// LastEventID The id of the last event that the client has seen. Absent, see above.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
+}
+
+// GetTimelineParams defines parameters for GetTimeline.
+type GetTimelineParams struct {
+	// After Only events with a higher sequence number, such as `next_after` of the page before. Absent, from the first on.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit Most items of the page, 1 to 500. Absent, 50.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateAPIKeyJSONRequestBody defines body for CreateAPIKey for application/json ContentType.
@@ -2233,6 +2263,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /versions/{version}/logs (the `StreamLogs` operationId).
 	StreamLogs(ctx context.Context, version VersionRef, params *StreamLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTimeline Everything that happened to one version
+	//
+	// The events of the version from its submission on, the first first, with the names of people and clusters. A client that follows it
+	// reads it to its end and then the stream `/versions/{version}/events`, from the number of the last event that it has.
+	//
+	// Corresponds with GET /versions/{version}/timeline (the `GetTimeline` operationId).
+	GetTimeline(ctx context.Context, version VersionRef, params *GetTimelineParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// WhoAmI Who the key belongs to
 	//
@@ -3150,6 +3188,24 @@ func (c *Client) ExplainVersion(ctx context.Context, version VersionRef, reqEdit
 // Corresponds with GET /versions/{version}/logs (the `StreamLogs` operationId).
 func (c *Client) StreamLogs(ctx context.Context, version VersionRef, params *StreamLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStreamLogsRequest(c.Server, version, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTimeline Everything that happened to one version
+//
+// The events of the version from its submission on, the first first, with the names of people and clusters. A client that follows it
+// reads it to its end and then the stream `/versions/{version}/events`, from the number of the last event that it has.
+//
+// Corresponds with GET /versions/{version}/timeline (the `GetTimeline` operationId).
+func (c *Client) GetTimeline(ctx context.Context, version VersionRef, params *GetTimelineParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTimelineRequest(c.Server, version, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5008,6 +5064,79 @@ func NewStreamLogsRequest(server string, version VersionRef, params *StreamLogsP
 	return req, nil
 }
 
+// NewGetTimelineRequest constructs an http.Request for the GetTimeline method
+func NewGetTimelineRequest(server string, version VersionRef, params *GetTimelineParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/versions/%s/timeline", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewWhoAmIRequest constructs an http.Request for the WhoAmI method
 func NewWhoAmIRequest(server string) (*http.Request, error) {
 	var err error
@@ -5546,6 +5675,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /versions/{version}/logs (the `StreamLogs` operationId).
 	StreamLogsWithResponse(ctx context.Context, version VersionRef, params *StreamLogsParams, reqEditors ...RequestEditorFn) (*StreamLogsResponse, error)
+
+	// GetTimelineWithResponse Everything that happened to one version
+	//
+	// The events of the version from its submission on, the first first, with the names of people and clusters. A client that follows it
+	// reads it to its end and then the stream `/versions/{version}/events`, from the number of the last event that it has.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /versions/{version}/timeline (the `GetTimeline` operationId).
+	GetTimelineWithResponse(ctx context.Context, version VersionRef, params *GetTimelineParams, reqEditors ...RequestEditorFn) (*GetTimelineResponse, error)
 
 	// WhoAmIWithResponse Who the key belongs to
 	//
@@ -7352,6 +7491,54 @@ func (r StreamLogsResponse) ContentType() string {
 	return ""
 }
 
+type GetTimelineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Timeline
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTimelineResponse) GetJSON200() *Timeline {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTimelineResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTimelineResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTimelineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTimelineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTimelineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type WhoAmIResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8166,6 +8353,22 @@ func (c *ClientWithResponses) StreamLogsWithResponse(ctx context.Context, versio
 		return nil, err
 	}
 	return ParseStreamLogsResponse(rsp)
+}
+
+// GetTimelineWithResponse Everything that happened to one version
+//
+// The events of the version from its submission on, the first first, with the names of people and clusters. A client that follows it
+// reads it to its end and then the stream `/versions/{version}/events`, from the number of the last event that it has.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /versions/{version}/timeline (the `GetTimeline` operationId).
+func (c *ClientWithResponses) GetTimelineWithResponse(ctx context.Context, version VersionRef, params *GetTimelineParams, reqEditors ...RequestEditorFn) (*GetTimelineResponse, error) {
+	rsp, err := c.GetTimeline(ctx, version, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTimelineResponse(rsp)
 }
 
 // WhoAmIWithResponse Who the key belongs to
@@ -9455,6 +9658,39 @@ func ParseStreamLogsResponse(rsp *http.Response) (*StreamLogsResponse, error) {
 	switch {
 	case rsp.StatusCode == 204:
 		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTimelineResponse parses an HTTP response from a GetTimelineWithResponse call
+func ParseGetTimelineResponse(rsp *http.Response) (*GetTimelineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTimelineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Timeline
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -119,7 +119,7 @@ func (c *command) root() *cobra.Command {
 	f.StringVarP(&c.output, "output", "o", "table", "table, json or yaml")
 	root.AddCommand(
 		c.serverCommand(), c.migrateCommand(), c.secretsCommand(), c.configCommand(), c.versionCommand(),
-		c.runCommand(), c.dryRunCommand(), c.processesCommand(), c.explainCommand(), c.logsCommand(), c.eventsCommand(), c.cancelCommand(),
+		c.runCommand(), c.dryRunCommand(), c.processesCommand(), c.describeCommand(), c.explainCommand(), c.logsCommand(), c.eventsCommand(), c.cancelCommand(),
 		c.clustersCommand(), c.kubeconfigCommand(), c.pluginsCommand(), c.projectsCommand(), c.usersCommand(), c.keysCommand(),
 	)
 	return root

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
+	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,16 +38,69 @@ func (c *command) print(v any, table func(w io.Writer)) error {
 	return w.Flush()
 }
 
+// printList is print for a table of one line an item, cut to the terminal.
+func (c *command) printList(v any, table func(w io.Writer)) error {
+	if c.output != "table" {
+		return c.print(v, nil)
+	}
+	var all strings.Builder
+	w := tabwriter.NewWriter(&all, 0, 8, 2, ' ', 0)
+	table(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(c.Out, fit(all.String(), c.width()))
+	return err
+}
+
 // row writes one row of a table; an empty cell is a dash, and a line break within a cell a blank.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
-		texts[i] = strings.NewReplacer("\t", " ", "\r", " ", "\n", " ").Replace(fmt.Sprint(cell))
+		texts[i] = oneLine(fmt.Sprint(cell))
 		if texts[i] == "" {
 			texts[i] = "-"
 		}
 	}
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
+}
+
+func oneLine(s string) string {
+	return strings.NewReplacer("\t", " ", "\r", " ", "\n", " ").Replace(s)
+}
+
+// width is that of the terminal that standard output is; 0: it is none, and nothing is cut.
+func (c *command) width() int {
+	f, ok := c.Out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// fit cuts the lines of a table to a width, where its last column is the one that can be missed.
+func fit(table string, width int) string {
+	if width <= 0 {
+		return table
+	}
+	lines := strings.SplitAfter(table, "\n")
+	for i, line := range lines {
+		text := strings.TrimSuffix(line, "\n")
+		lines[i] = short(text, width) + line[len(text):]
+	}
+	return strings.Join(lines, "")
+}
+
+// short cuts a text to n characters.
+func short(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:max(0, n-1)]) + "…"
 }
 
 func labels(m map[string]string) string {

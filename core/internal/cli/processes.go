@@ -25,12 +25,18 @@ func (c *command) processesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(out, func(w io.Writer) {
-				row(w, "PROCESS", "NUMBER", "STATE", "CLUSTER", "EXIT", "AGE", "VERSION", "REASON")
-				for _, v := range out.Items {
-					row(w, v.ProcessName, v.Number, v.State, nameOr(v.Attempt.ClusterName, v.Attempt.ClusterID), exitText(v.Attempt), age(v.CreatedAt), v.ID, v.Attempt.Reason)
-				}
-			})
+			if err := c.printList(out, func(w io.Writer) { writeVersions(w, out.Items) }); err != nil || c.output != "table" {
+				return err
+			}
+			switch {
+			case len(out.Items) == 0 && state+cluster+process != "":
+				c.note("no version in project %q is like that", c.projectRef())
+			case len(out.Items) == 0:
+				c.note("project %q has no versions yet: nagelfluh run submits one", c.projectRef())
+			case out.NextCursor != "":
+				c.note("there are more: --limit shows more of them, --state, --cluster and --process fewer")
+			}
+			return nil
 		},
 	}
 	f := list.Flags()
@@ -56,6 +62,24 @@ func (c *command) processesCommand() *cobra.Command {
 		},
 	}
 	return group("processes", "Processes and their versions", list, get)
+}
+
+// longName is how much of a process's name a list shows; describe shows all of it.
+const longName = 40
+
+func writeVersions(w io.Writer, versions []client.Version) {
+	if len(versions) == 0 {
+		return
+	}
+	row(w, "VERSION", "PROCESS", "NO", "STATE", "EXIT", "CLUSTER", "AGE", "REASON")
+	for _, v := range versions {
+		state := string(v.State)
+		if !v.Attempt.UnreachableSince.IsZero() {
+			state += " (unreachable)"
+		}
+		row(w, v.ID, short(v.ProcessName, longName), v.Number, state, exitText(v.Attempt),
+			short(nameOr(v.Attempt.ClusterName, v.Attempt.ClusterID), longName), age(v.CreatedAt), v.Attempt.Reason)
+	}
 }
 
 func exitText(a client.Attempt) any {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
@@ -44,6 +45,45 @@ func decided(dec placement.Decision) event.Event {
 		data = nil // strings always encode
 	}
 	return event.Event{Kind: event.Decided, Actor: system, Message: dec.Reason, Data: data}
+}
+
+// runsStarted tells of every run since the last one known, those that were over before they were seen included.
+func runsStarted(known, now int32) (events []event.Event) {
+	for n := known + 1; n <= now; n++ {
+		events = append(events, event.Event{
+			Kind: event.RunStarted, Actor: system, Message: fmt.Sprintf("Run %d started.", n), Data: details("run", n),
+		})
+	}
+	return events
+}
+
+// outOfReach tells that the attempt's cluster cannot be reached.
+func outOfReach(clusterName string, since time.Time, cause error) event.Event {
+	return event.Event{
+		Kind: event.Unreachable, Actor: system, Message: fmt.Sprintf("Cluster %q does not answer: %v", clusterName, cause),
+		Data: details("since", since),
+	}
+}
+
+// back takes the flag off an attempt whose cluster answers, and tells of it; none: there was no flag.
+func back(a *process.Attempt, clusterName string, now time.Time) []event.Event {
+	if a.UnreachableSince == nil {
+		return nil
+	}
+	since := *a.UnreachableSince
+	a.UnreachableSince = nil
+	return []event.Event{{
+		Kind: event.Reachable, Actor: system, Data: details("since", since),
+		Message: fmt.Sprintf("Cluster %q answers again, after %s.", clusterName, now.Sub(since).Round(time.Second)),
+	}}
+}
+
+func details(name string, value any) json.RawMessage {
+	data, err := json.Marshal(map[string]any{name: value})
+	if err != nil {
+		return nil // numbers and times always encode
+	}
+	return data
 }
 
 func changedTo(reason string) event.Event {

@@ -222,10 +222,12 @@ func (w *worker) adopt(ctx context.Context, a *attempt, row process.Attempt, j *
 		a.JobUID, a.JobAt = uid, &now
 		a.Tries = 0
 		if a.State != process.Creating {
-			return nil, nil
+			return []event.Event{reasonNow(fmt.Sprintf("Job %s exists on the cluster; it is to be removed.", a.JobName))}, nil
 		}
 		a.State, a.ReasonCode, a.Reason = process.Queued, evidence.NoPod, "The Job exists; its pod does not yet."
-		return []event.Event{changedTo(a.Reason)}, nil
+		e := changedTo(a.Reason)
+		e.Data = details("job", map[string]string{"namespace": a.Namespace, "name": a.JobName, "uid": uid})
+		return []event.Event{e}, nil
 	})
 	if err != nil {
 		return err

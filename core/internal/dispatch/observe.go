@@ -192,8 +192,8 @@ func (w *worker) read(ctx context.Context, a *attempt, row process.Attempt, j *b
 
 // found stores a finding.
 func (w *worker) found(ctx context.Context, a *attempt, row process.Attempt, f evidence.Finding) (process.Attempt, error) {
-	now := w.d.now()
-	next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) { return apply(a, f, now) })
+	now, name := w.d.now(), w.row().Name
+	next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) { return apply(a, f, name, now) })
 	if err == nil && next.Revision != row.Revision {
 		a.reasonAt = now
 	}
@@ -202,15 +202,15 @@ func (w *worker) found(ctx context.Context, a *attempt, row process.Attempt, f e
 
 // apply brings an attempt to a finding. Whatever happened between two looks is told: a start that was over before it was
 // seen is one of the events.
-func apply(a *process.Attempt, f evidence.Finding, now time.Time) ([]event.Event, error) {
+func apply(a *process.Attempt, f evidence.Finding, clusterName string, now time.Time) ([]event.Event, error) {
 	if a.State.Terminal() || a.State == process.Placing || a.State == process.Cancelling && !f.State.Terminal() {
 		return nil, process.ErrNoChange
 	}
 	var events []event.Event
 	started := f.Runs > a.Runs
 	if started {
+		events = runsStarted(a.Runs, f.Runs)
 		a.Runs = f.Runs
-		events = append(events, event.Event{Kind: event.RunStarted, Message: fmt.Sprintf("Run %d started.", f.Runs)})
 	}
 	learned := started
 	if f.Ran != a.Ran || f.RunEnded != a.RunEnded || (f.RunStartedAt == nil) != (a.RunStartedAt == nil) ||
@@ -230,15 +230,16 @@ func apply(a *process.Attempt, f evidence.Finding, now time.Time) ([]event.Event
 	}
 	switch {
 	case a.State != f.State:
-		a.State, a.ReasonCode, a.Reason = f.State, f.ReasonCode, f.Reason
-		events = append(events, changedTo(f.Reason))
 		if f.State.Terminal() {
+			events = append(back(a, clusterName, now), events...)
 			at := now
 			if f.EndedAt != nil {
 				at = *f.EndedAt
 			}
-			a.EndedAt, a.UnreachableSince = &at, nil
+			a.EndedAt = &at
 		}
+		a.State, a.ReasonCode, a.Reason = f.State, f.ReasonCode, f.Reason
+		events = append(events, changedTo(f.Reason))
 	case a.ReasonCode != f.ReasonCode || a.Reason != f.Reason:
 		a.ReasonCode, a.Reason = f.ReasonCode, f.Reason
 		events = append(events, reasonNow(f.Reason))
@@ -274,8 +275,9 @@ func (w *worker) lost(ctx context.Context, a *attempt, row process.Attempt, othe
 		if a.State.Terminal() || a.State == process.Cancelling || a.JobUID == "" {
 			return nil, process.ErrNoChange
 		}
+		events := back(a, name, now)
 		end(a, process.Unknown, reasonRemoved, reason, now)
-		return []event.Event{changedTo(reason)}, nil
+		return append(events, changedTo(reason)), nil
 	})
 	return 0, err
 }
@@ -285,23 +287,21 @@ func (w *worker) flag(ctx context.Context, a *attempt, row process.Attempt) (pro
 	since, cause := w.reach.down()
 	switch name := w.row().Name; {
 	case since != nil && row.UnreachableSince == nil:
-		message := fmt.Sprintf("Cluster %q does not answer: %v", name, cause)
 		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 			if a.State.Terminal() || a.UnreachableSince != nil {
 				return nil, process.ErrNoChange
 			}
 			a.UnreachableSince = since
-			return []event.Event{{Kind: event.Unreachable, Message: message}}, nil
+			return []event.Event{outOfReach(name, *since, cause)}, nil
 		})
 	case row.UnreachableSince != nil && w.reach.answers() && w.watch.Synced():
-		message, now := fmt.Sprintf("Cluster %q answers again.", name), w.d.now()
+		now := w.d.now()
 		return w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 			if a.State.Terminal() || a.UnreachableSince == nil {
 				return nil, process.ErrNoChange
 			}
 			unblock(a, now.Sub(*a.UnreachableSince))
-			a.UnreachableSince = nil
-			return []event.Event{{Kind: event.Reachable, Message: message}}, nil
+			return back(a, name, now), nil
 		})
 	}
 	return row, nil

@@ -100,14 +100,14 @@ func (w *worker) current(a *attempt) process.Attempt {
 
 func (w *worker) endCancelled(ctx context.Context, a *attempt, row process.Attempt, note string) error {
 	reason := strings.TrimSpace("Cancelled. " + note)
-	now := w.d.now()
+	now, name := w.d.now(), w.row().Name
 	_, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 		if a.State != process.Cancelling {
 			return nil, process.ErrNoChange
 		}
+		events := back(a, name, now)
 		end(a, process.Cancelled, reasonCancelled, reason, now)
-		a.UnreachableSince = nil
-		return []event.Event{changedTo(reason)}, nil
+		return append(events, changedTo(reason)), nil
 	})
 	return err
 }
@@ -223,14 +223,14 @@ func (w *worker) overrun(ctx context.Context, a *attempt, row process.Attempt) (
 	case !s.stopped:
 		return sooner(s.after, stopAgain), nil
 	}
-	now := w.d.now()
+	now, name := w.d.now(), w.row().Name
 	_, err = w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 		if a.State.Terminal() || a.State == process.Cancelling {
 			return nil, process.ErrNoChange
 		}
+		events := back(a, name, now)
 		end(a, process.Failed, a.StopCode, a.Reason, now)
-		a.UnreachableSince = nil
-		return []event.Event{changedTo(a.Reason)}, nil
+		return append(events, changedTo(a.Reason)), nil
 	})
 	return 0, err
 }

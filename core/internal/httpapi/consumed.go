@@ -47,6 +47,14 @@ type Store interface {
 	DefaultCluster(ctx context.Context) (string, error)
 
 	EventSource
+	NameSource
+}
+
+// NameSource says what people and clusters are called.
+type NameSource interface {
+	User(ctx context.Context, id string) (auth.User, error)
+	// ClusterNames returns the name of every cluster by its id, those that were removed included.
+	ClusterNames(ctx context.Context) (map[string]string, error)
 }
 
 // EventSource is what event streams read.

@@ -22,9 +22,12 @@ type namer struct {
 	ctx   context.Context
 	store Store
 	names map[string]string
+	all   *names // those of removed clusters too
 }
 
-func (s *Server) namer(ctx context.Context) *namer { return &namer{ctx: ctx, store: s.o.Store} }
+func (s *Server) namer(ctx context.Context) *namer {
+	return &namer{ctx: ctx, store: s.o.Store, all: s.names}
+}
 
 // cluster returns a name; empty: not known. A failed read costs only the name.
 func (n *namer) cluster(id string) string {
@@ -41,7 +44,10 @@ func (n *namer) cluster(id string) string {
 			n.names[c.ID] = c.Name
 		}
 	}
-	return n.names[id]
+	if name, found := n.names[id]; found {
+		return name
+	}
+	return n.all.cluster(n.ctx, id)
 }
 
 func (n *namer) version(v process.Version) gen.Version {
@@ -134,11 +140,19 @@ func toProcess(p process.Process) gen.Process {
 	return gen.Process{ID: p.ID, ProjectID: p.ProjectID, Name: p.Name, Type: p.Type, Labels: p.Labels, CreatedBy: p.CreatedBy, CreatedAt: p.CreatedAt}
 }
 
-func toEvent(e event.Event) gen.Event {
-	return gen.Event{
+func toEvent(ctx context.Context, n *names, e event.Event) gen.Event {
+	out := gen.Event{
 		Seq: e.Seq, At: e.At, Kind: string(e.Kind), ProjectID: e.ProjectID, ProcessID: e.ProcessID, VersionID: e.VersionID,
-		AttemptID: e.AttemptID, ClusterID: e.ClusterID, Actor: e.Actor, State: gen.State(e.State), Message: e.Message, Data: e.Data,
+		AttemptID: e.AttemptID, ClusterID: e.ClusterID, ClusterName: n.cluster(ctx, e.ClusterID), Actor: e.Actor,
+		ActorName: n.user(ctx, e.Actor), State: gen.State(e.State), Message: e.Message, Data: e.Data,
 	}
+	if e.AttemptID != "" && e.Data != nil {
+		var f event.Facts
+		if json.Unmarshal(e.Data, &f) == nil { // an older event has none
+			out.AttemptNumber = f.Attempt
+		}
+	}
+	return out
 }
 
 func toUser(u auth.User) gen.User {

@@ -23,6 +23,7 @@ const (
 type feed struct {
 	source EventSource
 	seen   func(event.Event)
+	names  *names
 	log    hclog.Logger
 
 	mu      sync.Mutex
@@ -39,11 +40,11 @@ type encoded struct {
 	data []byte
 }
 
-func newFeed(source EventSource, seen func(event.Event), log hclog.Logger) *feed {
+func newFeed(source EventSource, names *names, seen func(event.Event), log hclog.Logger) *feed {
 	if seen == nil {
 		seen = func(event.Event) {}
 	}
-	return &feed{source: source, seen: seen, log: log, changed: make(chan struct{})}
+	return &feed{source: source, seen: seen, names: names, log: log, changed: make(chan struct{})}
 }
 
 // run follows the store until ctx ends.
@@ -86,7 +87,8 @@ func (f *feed) read(ctx context.Context) error {
 		}
 		more := make([]encoded, len(page))
 		for i, e := range page {
-			more[i] = encode(e)
+			f.names.heard(e)
+			more[i] = encode(ctx, f.names, e)
 		}
 		f.mu.Lock()
 		f.recent = append(f.recent, more...)
@@ -127,11 +129,11 @@ func (f *feed) since(after int64) (events []encoded, last int64, changed <-chan 
 	return f.recent[i:len(f.recent):len(f.recent)], f.last, f.changed, true
 }
 
-func encode(e event.Event) encoded {
-	data, err := json.Marshal(toEvent(e))
+func encode(ctx context.Context, n *names, e event.Event) encoded {
+	data, err := json.Marshal(toEvent(ctx, n, e))
 	if err != nil { // only Data can be at fault, and it was JSON when it was stored
 		e.Data = nil
-		data, _ = json.Marshal(toEvent(e))
+		data, _ = json.Marshal(toEvent(ctx, n, e))
 	}
 	return encoded{Event: e, data: data}
 }

@@ -63,11 +63,12 @@ type Metrics interface {
 
 // Server is the HTTP side of the core. It is safe for concurrent use.
 type Server struct {
-	o    Options
-	log  hclog.Logger
-	echo *echo.Echo
-	doc  *openapi3.T
-	feed *feed
+	o     Options
+	log   hclog.Logger
+	echo  *echo.Echo
+	doc   *openapi3.T
+	feed  *feed
+	names *names
 
 	drainOnce sync.Once
 	draining  chan struct{}
@@ -88,9 +89,10 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the REST contract: %w", err)
 	}
+	names := newNames(o.Store)
 	s := &Server{
-		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, feed: newFeed(o.Store, o.Seen, o.Logger.Named("events")),
-		draining: make(chan struct{}),
+		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, names: names,
+		feed: newFeed(o.Store, names, o.Seen, o.Logger.Named("events")), draining: make(chan struct{}),
 	}
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.fail

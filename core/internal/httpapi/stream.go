@@ -230,7 +230,7 @@ func (s *Server) sendStored(ctx context.Context, out *sse, a *audience, after in
 		}
 		for _, e := range page {
 			after = e.Seq
-			if enc := encode(e); a.wants(enc) {
+			if enc := encode(ctx, s.names, e); a.wants(enc) {
 				out.event(e.Seq, string(e.Kind), enc.data)
 				sent = true
 				terminal = terminal && e.State == "" || process.State(e.State).Terminal() // another attempt may have followed

@@ -303,3 +303,50 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
+
+// The list and the stream tell the same, with names, page by page.
+func TestTimeline(t *testing.T) {
+	w := newWorld(t)
+	read := func(a answer, v any) {
+		if err := json.Unmarshal(a.body, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var v struct{ ID string }
+	read(w.do("POST", submit, submission()), &v)
+	w.do("POST", "/api/v1/versions/"+v.ID+"/cancel", nil)
+	type timeline struct {
+		Items     []json.RawMessage
+		NextAfter int64 `json:"next_after"`
+	}
+	var all []string
+	for after := int64(0); ; {
+		var page timeline
+		read(w.do("GET", fmt.Sprintf("/api/v1/versions/%s/timeline?limit=2&after=%d", v.ID, after), nil), &page)
+		for _, e := range page.Items {
+			all = append(all, string(e))
+		}
+		if after = page.NextAfter; after == 0 {
+			break
+		}
+	}
+	if len(all) != 3 || !strings.Contains(all[0], `"actor_name":"admin"`) || !strings.Contains(all[0], `"attempt_number":1`) || !strings.Contains(all[2], `"state":"cancelled"`) {
+		t.Errorf("%q", all)
+	}
+	s := w.open("/api/v1/versions/" + v.ID + "/events")
+	for i := 0; ; i++ {
+		e, ok := s.next()
+		if !ok || e.name == "end" {
+			if i != len(all) {
+				t.Errorf("the stream has %d events, the list %d", i, len(all))
+			}
+			break
+		}
+		if e.data != all[i] {
+			t.Errorf("stream %s, list %s", e.data, all[i])
+		}
+	}
+	if a := w.do("GET", "/api/v1/versions/none/timeline", nil); a.status != 404 {
+		t.Errorf("status %d", a.status)
+	}
+}

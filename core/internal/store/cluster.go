@@ -97,6 +97,19 @@ func (db *DB) Clusters(ctx context.Context) ([]cluster.Cluster, error) {
 	return slices.Clone(all), err
 }
 
+// ClusterNames returns the name of every cluster by its id, those that were removed included.
+func (db *DB) ClusterNames(ctx context.Context) (map[string]string, error) {
+	var rows []struct{ ID, Name string }
+	if err := db.ro.NewSelect().Table("clusters").Column("id", "name").Scan(ctx, &rows); err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(rows))
+	for _, r := range rows {
+		names[r.ID] = r.Name
+	}
+	return names, nil
+}
+
 // Cluster returns one cluster, or cluster.ErrNotFound. A removed one is not found.
 func (db *DB) Cluster(ctx context.Context, id string) (cluster.Cluster, error) {
 	all, err := db.Clusters(ctx)

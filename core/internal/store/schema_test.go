@@ -99,6 +99,9 @@ func TestQueryPlans(t *testing.T) {
 	for name, f := range map[string]VersionFilter{
 		"all": {}, "project": {ProjectID: "x"}, "project and state": {ProjectID: "x", State: process.Running}, "process": {ProcessID: "x"},
 		"state": {State: process.Running}, "cluster": {ClusterID: "x"}, "cluster and state": {ClusterID: "x", State: process.Running},
+		"project and cluster":        {ProjectID: "x", ClusterID: "x"},
+		"project, cluster and state": {ProjectID: "x", ClusterID: "x", State: process.Running},
+		"process and state":          {ProcessID: "x", State: process.Running},
 	} {
 		for _, cursor := range []string{"", "y"} {
 			f.Cursor = cursor

@@ -217,6 +217,7 @@ func (s *submission) store(ctx context.Context) error {
 		s.emit(ctx, event.Event{
 			At: v.CreatedAt, Kind: event.Submitted, ProjectID: v.ProjectID, ProcessID: v.ProcessID, VersionID: v.ID, AttemptID: v.Attempt.ID,
 			Actor: v.SubmittedBy, State: string(process.Placing), Message: "Submitted",
+			Data: event.Facts{Attempt: 1}.With(nil),
 		})
 	}
 	byKey := slices.Clone(s.fresh)

@@ -46,6 +46,7 @@ func TestSubmit(t *testing.T) {
 			want := event.Event{
 				Seq: int64(i + 1), At: v.CreatedAt, Kind: event.Submitted, ProjectID: projectID, ProcessID: v.ProcessID, VersionID: v.ID,
 				AttemptID: v.Attempt.ID, Actor: "someone", State: "placing", Message: "Submitted",
+				Data: []byte(`{"attempt":1}`),
 			}
 			if d := cmp.Diff(want, e); d != "" {
 				t.Error(d)

@@ -14,7 +14,8 @@ import (
 // Change alters an attempt and returns the events that tell of it. It is pure: it runs inside of a transaction, perhaps
 // more than once, and on an attempt that nobody else holds. process.ErrNoChange says that there is nothing to write.
 //
-// Of the events it gives kind, message, data and, when it was not the system, the actor; the store fills in the rest.
+// Of the events it gives kind, message, data (a JSON object) and, when it was not the system, the actor; the store fills in
+// the rest, and tells of a new state that the change gives no event for.
 type Change = func(a *process.Attempt) ([]event.Event, error)
 
 // UpdateAttempt reads an attempt, changes it and writes it, as one step, and returns it as it is then. The table in
@@ -84,9 +85,7 @@ func (t *tx) updateAttempt(ctx context.Context, id string, change Change) (_ pro
 		return process.Attempt{}, false, err
 	}
 	t.news = true
-	for _, e := range events {
-		e.ProjectID, e.ProcessID, e.VersionID, e.AttemptID = row.ProjectID, row.ProcessID, row.VersionID, row.ID
-		e.ClusterID, e.State = next.ClusterID, next.State
+	for _, e := range told(row, next, events) {
 		t.emit(ctx, e)
 	}
 	if !before.State.Terminal() && after.State.Terminal() {

@@ -936,16 +936,28 @@ type Event struct {
 	// Actor Id of the user, or `system`.
 	Actor string `json:"actor,omitempty,omitzero"`
 
+	// ActorName Name of that user. Absent for `system`, and when it is not known.
+	ActorName string `json:"actor_name,omitempty,omitzero"`
+
 	// At When it happened.
 	At time.Time `json:"at"`
 
 	// AttemptID Absent when it belongs to no attempt.
 	AttemptID string `json:"attempt_id,omitempty,omitzero"`
 
+	// AttemptNumber Number of that attempt within the version, from 1.
+	AttemptNumber int32 `json:"attempt_number,omitempty,omitzero"`
+
 	// ClusterID Absent when it belongs to no cluster.
 	ClusterID string `json:"cluster_id,omitempty,omitzero"`
 
-	// Data Details for programs. Absent when there are none.
+	// ClusterName Name of that cluster, also when it was removed since. Absent when it is not known.
+	ClusterName string `json:"cluster_name,omitempty,omitzero"`
+
+	// Data Details for programs; more may come. Of every event of an attempt: `attempt`, its number. Of `state`: `was`, the state before,
+	// `reason_code` and, once it is known, `exit_code`. Of `reason`: `reason_code`. Of `decided`: `decision`, `outcome`, `rule`, `plugin`
+	// and `reason_code`. Of `run-started`: `run`. Of `unreachable` and `reachable`: `since`. Of the `state` that tells that a Job was
+	// made: `job` with `namespace`, `name` and `uid`. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
 	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `retried`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
@@ -1450,6 +1462,15 @@ type Submission struct {
 	Type string `json:"type,omitempty,omitzero"`
 }
 
+// Timeline defines model for Timeline.
+type Timeline struct {
+	// Items The page.
+	Items []Event `json:"items"`
+
+	// NextAfter `after` of the next page. Absent on the last one.
+	NextAfter int64 `json:"next_after,omitempty,omitzero"`
+}
+
 // User defines model for User.
 type User struct {
 	// Admin May do everything.
@@ -1643,6 +1664,15 @@ type ListVersionsParams struct {
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// GetTimelineParams defines parameters for GetTimeline.
+type GetTimelineParams struct {
+	// After Only events with a higher sequence number, such as `next_after` of the page before. Absent, from the first on.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit Most items of the page, 1 to 500. Absent, 50.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // CreateAPIKeyJSONRequestBody defines body for CreateAPIKey for application/json ContentType.
 type CreateAPIKeyJSONRequestBody = APIKeyCreate
 
@@ -1786,6 +1816,9 @@ type ServerInterface interface {
 	// ExplainVersion Who went where and why
 	// (GET /versions/{version}/explain)
 	ExplainVersion(ctx echo.Context, version VersionRef) error
+	// GetTimeline Everything that happened to one version
+	// (GET /versions/{version}/timeline)
+	GetTimeline(ctx echo.Context, version VersionRef, params GetTimelineParams) error
 	// WhoAmI Who the key belongs to
 	// (GET /whoami)
 	WhoAmI(ctx echo.Context) error
@@ -2397,6 +2430,38 @@ func (w *ServerInterfaceWrapper) ExplainVersion(ctx echo.Context) error {
 	return err
 }
 
+// GetTimeline converts echo context to params.
+func (w *ServerInterfaceWrapper) GetTimeline(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "version" -------------
+	var version VersionRef
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTimelineParams
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", ctx.QueryParams(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter after: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetTimeline(ctx, version, params)
+	return err
+}
+
 // WhoAmI converts echo context to params.
 func (w *ServerInterfaceWrapper) WhoAmI(ctx echo.Context) error {
 	var err error
@@ -2472,6 +2537,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
 	router.GET(options.BaseURL+"/versions/:version/explain", wrapper.ExplainVersion, options.OperationMiddlewares["explainVersion"]...)
+	router.GET(options.BaseURL+"/versions/:version/timeline", wrapper.GetTimeline, options.OperationMiddlewares["getTimeline"]...)
 	router.POST(options.BaseURL+"/versions/:version/cancel", wrapper.CancelVersion, options.OperationMiddlewares["cancelVersion"]...)
 	router.GET(options.BaseURL+"/clusters", wrapper.ListClusters, options.OperationMiddlewares["listClusters"]...)
 	router.POST(options.BaseURL+"/clusters", wrapper.CreateCluster, options.OperationMiddlewares["createCluster"]...)
@@ -3887,6 +3953,46 @@ func (response ExplainVersiondefaultApplicationProblemPlusJSONResponse) VisitExp
 	return err
 }
 
+type GetTimelineRequestObject struct {
+	Version VersionRef `json:"version"`
+	Params  GetTimelineParams
+}
+
+type GetTimelineResponseObject interface {
+	VisitGetTimelineResponse(w http.ResponseWriter) error
+}
+
+type GetTimeline200JSONResponse Timeline
+
+func (response GetTimeline200JSONResponse) VisitGetTimelineResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTimelinedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTimelinedefaultApplicationProblemPlusJSONResponse) VisitGetTimelineResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type WhoAmIRequestObject struct {
 }
 
@@ -4029,6 +4135,9 @@ type StrictServerInterface interface {
 	// ExplainVersion Who went where and why
 	// (GET /versions/{version}/explain)
 	ExplainVersion(ctx context.Context, request ExplainVersionRequestObject) (ExplainVersionResponseObject, error)
+	// GetTimeline Everything that happened to one version
+	// (GET /versions/{version}/timeline)
+	GetTimeline(ctx context.Context, request GetTimelineRequestObject) (GetTimelineResponseObject, error)
 	// WhoAmI Who the key belongs to
 	// (GET /whoami)
 	WhoAmI(ctx context.Context, request WhoAmIRequestObject) (WhoAmIResponseObject, error)
@@ -5168,6 +5277,32 @@ func (sh *strictHandler) ExplainVersion(ctx echo.Context, version VersionRef) er
 		return err
 	} else if validResponse, ok := response.(ExplainVersionResponseObject); ok {
 		return validResponse.VisitExplainVersionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTimeline operation middleware
+func (sh *strictHandler) GetTimeline(ctx echo.Context, version VersionRef, params GetTimelineParams) error {
+	var request GetTimelineRequestObject
+
+	request.Version = version
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTimeline(ctx.Request().Context(), request.(GetTimelineRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTimeline")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTimelineResponseObject); ok {
+		return validResponse.VisitGetTimelineResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
