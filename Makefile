@@ -32,13 +32,17 @@ build: ## Build the server with its CLI and the plugins into bin/
 devcluster: ## Build bin/devcluster, the throw-away local clusters (slow the first time)
 	@devcluster/build.sh
 
+.PHONY: versitygw
+versitygw: ## Build bin/versitygw, the S3 server of the tests (a minute the first time)
+	@rig/s3/build.sh
+
 .PHONY: demo
 demo: build devcluster ## Run jobs on two local clusters and keep serving; DEMO=once checks and ends; DEMO_KUBECONFIG=FILE uses your clusters
 	@(cd e2e && $(BUILD) -o ../bin/demo ./demo)
 	exec bin/demo $(if $(filter once,$(DEMO)),--once) $(if $(DEMO_KUBECONFIG),--kubeconfig '$(DEMO_KUBECONFIG)')
 
 .PHONY: test
-test: build devcluster ## Run every test of every module with the race detector
+test: build devcluster versitygw ## Run every test of every module with the race detector
 	@.ci/test.sh $(MODULES) devcluster
 
 .PHONY: quick

@@ -19,22 +19,22 @@ import (
 
 // Defines values for AskedAnswer.
 const (
-	Abstained AskedAnswer = "abstained"
-	Error     AskedAnswer = "error"
-	Refused   AskedAnswer = "refused"
-	Selected  AskedAnswer = "selected"
+	AskedAnswerAbstained AskedAnswer = "abstained"
+	AskedAnswerError     AskedAnswer = "error"
+	AskedAnswerRefused   AskedAnswer = "refused"
+	AskedAnswerSelected  AskedAnswer = "selected"
 )
 
 // Valid indicates whether the value is a known member of the AskedAnswer enum.
 func (e AskedAnswer) Valid() bool {
 	switch e {
-	case Abstained:
+	case AskedAnswerAbstained:
 		return true
-	case Error:
+	case AskedAnswerError:
 		return true
-	case Refused:
+	case AskedAnswerRefused:
 		return true
-	case Selected:
+	case AskedAnswerSelected:
 		return true
 	default:
 		return false
@@ -167,6 +167,117 @@ func (e State) Valid() bool {
 	}
 }
 
+// Defines values for StorageBackendType.
+const (
+	StorageBackendTypeS3 StorageBackendType = "s3"
+)
+
+// Valid indicates whether the value is a known member of the StorageBackendType enum.
+func (e StorageBackendType) Valid() bool {
+	switch e {
+	case StorageBackendTypeS3:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageBackendCreateType.
+const (
+	StorageBackendCreateTypeS3 StorageBackendCreateType = "s3"
+)
+
+// Valid indicates whether the value is a known member of the StorageBackendCreateType enum.
+func (e StorageBackendCreateType) Valid() bool {
+	switch e {
+	case StorageBackendCreateTypeS3:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageReportClass.
+const (
+	StorageReportClassBucket      StorageReportClass = "bucket"
+	StorageReportClassClock       StorageReportClass = "clock"
+	StorageReportClassConnection  StorageReportClass = "connection"
+	StorageReportClassContent     StorageReportClass = "content"
+	StorageReportClassCredentials StorageReportClass = "credentials"
+	StorageReportClassDNS         StorageReportClass = "dns"
+	StorageReportClassDenied      StorageReportClass = "denied"
+	StorageReportClassNotS3       StorageReportClass = "not-s3"
+	StorageReportClassOk          StorageReportClass = "ok"
+	StorageReportClassOther       StorageReportClass = "other"
+	StorageReportClassPermissions StorageReportClass = "permissions"
+	StorageReportClassRefused     StorageReportClass = "refused"
+	StorageReportClassRegion      StorageReportClass = "region"
+	StorageReportClassServer      StorageReportClass = "server"
+	StorageReportClassTLS         StorageReportClass = "tls"
+	StorageReportClassTimeout     StorageReportClass = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the StorageReportClass enum.
+func (e StorageReportClass) Valid() bool {
+	switch e {
+	case StorageReportClassBucket:
+		return true
+	case StorageReportClassClock:
+		return true
+	case StorageReportClassConnection:
+		return true
+	case StorageReportClassContent:
+		return true
+	case StorageReportClassCredentials:
+		return true
+	case StorageReportClassDNS:
+		return true
+	case StorageReportClassDenied:
+		return true
+	case StorageReportClassNotS3:
+		return true
+	case StorageReportClassOk:
+		return true
+	case StorageReportClassOther:
+		return true
+	case StorageReportClassPermissions:
+		return true
+	case StorageReportClassRefused:
+		return true
+	case StorageReportClassRegion:
+		return true
+	case StorageReportClassServer:
+		return true
+	case StorageReportClassTLS:
+		return true
+	case StorageReportClassTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageReportStep.
+const (
+	Delete StorageReportStep = "delete"
+	Get    StorageReportStep = "get"
+	Put    StorageReportStep = "put"
+)
+
+// Valid indicates whether the value is a known member of the StorageReportStep enum.
+func (e StorageReportStep) Valid() bool {
+	switch e {
+	case Delete:
+		return true
+	case Get:
+		return true
+	case Put:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConnectionTest.
 const (
 	ConnectionTestRun  ConnectionTest = "run"
@@ -215,6 +326,42 @@ func (e UpdateClusterParamsConnectionTest) Valid() bool {
 	case UpdateClusterParamsConnectionTestRun:
 		return true
 	case UpdateClusterParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateStorageBackendParamsConnectionTest.
+const (
+	CreateStorageBackendParamsConnectionTestRun  CreateStorageBackendParamsConnectionTest = "run"
+	CreateStorageBackendParamsConnectionTestSkip CreateStorageBackendParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the CreateStorageBackendParamsConnectionTest enum.
+func (e CreateStorageBackendParamsConnectionTest) Valid() bool {
+	switch e {
+	case CreateStorageBackendParamsConnectionTestRun:
+		return true
+	case CreateStorageBackendParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdateStorageBackendParamsConnectionTest.
+const (
+	UpdateStorageBackendParamsConnectionTestRun  UpdateStorageBackendParamsConnectionTest = "run"
+	UpdateStorageBackendParamsConnectionTestSkip UpdateStorageBackendParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the UpdateStorageBackendParamsConnectionTest enum.
+func (e UpdateStorageBackendParamsConnectionTest) Valid() bool {
+	switch e {
+	case UpdateStorageBackendParamsConnectionTestRun:
+		return true
+	case UpdateStorageBackendParamsConnectionTestSkip:
 		return true
 	default:
 		return false
@@ -924,6 +1071,21 @@ type DefaultClusterSet struct {
 	Cluster string `json:"cluster"`
 }
 
+// DefaultStorage defines model for DefaultStorage.
+type DefaultStorage struct {
+	// StorageID Id. Absent when none is set.
+	StorageID string `json:"storage_id,omitempty,omitzero"`
+
+	// StorageName Name. Absent when none is set.
+	StorageName string `json:"storage_name,omitempty,omitzero"`
+}
+
+// DefaultStorageSet defines model for DefaultStorageSet.
+type DefaultStorageSet struct {
+	// Storage Id or name of a storage backend; empty, none.
+	Storage string `json:"storage"`
+}
+
 // EnvVar defines model for EnvVar.
 type EnvVar struct {
 	// Name Letters, digits, `-`, `_` and `.`; not a digit first. Each name once.
@@ -1292,6 +1454,9 @@ type Project struct {
 	// Name Name.
 	Name string `json:"name"`
 
+	// Storage Id of the storage backend of its data, whose keys begin with the backend's prefix and the project's id. Absent, none.
+	Storage string `json:"storage,omitempty,omitzero"`
+
 	// UpdatedAt When it last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 }
@@ -1312,6 +1477,12 @@ type ProjectCreate struct {
 
 	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.
 	Name Slug `json:"name"`
+
+	// NoStorage True: it gets no storage backend. Not together with `storage`.
+	NoStorage bool `json:"no_storage,omitempty,omitzero"`
+
+	// Storage Id or name of the storage backend of its data. Absent, the selectors are asked, then the default is taken.
+	Storage string `json:"storage,omitempty,omitzero"`
 }
 
 // ProjectList defines model for ProjectList.
@@ -1339,6 +1510,9 @@ type ProjectPatch struct {
 
 	// Name Its new name.
 	Name *string `json:"name,omitempty"`
+
+	// Storage Id or name of the storage backend for new Jobs; empty, none. What lies at the one before stays there.
+	Storage *string `json:"storage,omitempty"`
 }
 
 // RemovedAttempt defines model for RemovedAttempt.
@@ -1445,6 +1619,207 @@ type Spec struct {
 // State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
 // for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
 type State string
+
+// StorageBackend defines model for StorageBackend.
+type StorageBackend struct {
+	// Bucket Bucket.
+	Bucket string `json:"bucket"`
+
+	// CreatedAt When it was added.
+	CreatedAt time.Time `json:"created_at"`
+
+	// Default True: new projects get it when nothing else is said.
+	Default bool `json:"default"`
+
+	// Endpoint URL of the server.
+	Endpoint string `json:"endpoint"`
+
+	// HasCredentials False: those that are stored cannot be decrypted.
+	HasCredentials bool `json:"has_credentials"`
+
+	// ID Id.
+	ID string `json:"id"`
+
+	// Labels Labels, which selector plugins see. Absent when there are none.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Name Name.
+	Name string `json:"name"`
+
+	// PathStyle True: https://endpoint/bucket.
+	PathStyle bool `json:"path_style"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing. A project's own begin with this and its id.
+	Prefix string `json:"prefix"`
+
+	// Projects Number of projects that use it.
+	Projects int32 `json:"projects"`
+
+	// Region Region.
+	Region string `json:"region"`
+
+	// Revision Counts the changes.
+	Revision int64 `json:"revision"`
+
+	// Type Kind of storage.
+	Type StorageBackendType `json:"type"`
+
+	// UpdatedAt When it last changed.
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// Warnings Remarks on what was just stored. Absent when there are none.
+	Warnings []string `json:"warnings,omitempty,omitzero"`
+}
+
+// StorageBackendType Kind of storage.
+type StorageBackendType string
+
+// StorageBackendCreate defines model for StorageBackendCreate.
+type StorageBackendCreate struct {
+	// Bucket Bucket; it must exist.
+	Bucket string `json:"bucket"`
+
+	// Credentials Write-only.
+	Credentials StorageCredentials `json:"credentials"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint string `json:"endpoint"`
+
+	// Labels Absent, none.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.
+	Name Slug `json:"name"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle bool `json:"path_style,omitempty,omitzero"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix string `json:"prefix,omitempty,omitzero"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region string `json:"region,omitempty,omitzero"`
+
+	// Type Kind of storage; s3 when it is absent.
+	Type StorageBackendCreateType `json:"type,omitempty,omitzero"`
+}
+
+// StorageBackendCreateType Kind of storage; s3 when it is absent.
+type StorageBackendCreateType string
+
+// StorageBackendList defines model for StorageBackendList.
+type StorageBackendList struct {
+	// Items By name.
+	Items []StorageBackend `json:"items"`
+}
+
+// StorageBackendPatch defines model for StorageBackendPatch.
+type StorageBackendPatch struct {
+	// Bucket Bucket; it must exist.
+	Bucket *string `json:"bucket,omitempty"`
+
+	// Credentials Both keys, and the session token if there is one.
+	Credentials *StorageCredentials `json:"credentials,omitempty"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint *string `json:"endpoint,omitempty"`
+
+	// Labels All its labels; those that are not sent go.
+	Labels *map[string]string `json:"labels,omitempty"`
+
+	// Name Its new name.
+	Name *string `json:"name,omitempty"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle *bool `json:"path_style,omitempty"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix *string `json:"prefix,omitempty"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region *string `json:"region,omitempty"`
+}
+
+// StorageCredentials Write-only.
+type StorageCredentials struct {
+	// AccessKeyID Access key.
+	AccessKeyID string `json:"access_key_id"`
+
+	// SecretAccessKey Secret key.
+	SecretAccessKey string `json:"secret_access_key"`
+
+	// SessionToken Session token of temporary credentials. Absent, none.
+	SessionToken string `json:"session_token,omitempty,omitzero"`
+}
+
+// StorageReport defines model for StorageReport.
+type StorageReport struct {
+	// Class What kind of thing came out.
+	Class StorageReportClass `json:"class"`
+
+	// Message One sentence, with the remedy when it failed.
+	Message string `json:"message"`
+
+	// Ok True: an object was written, read and deleted.
+	Ok bool `json:"ok"`
+
+	// Step Where it failed. Absent when it did not.
+	Step StorageReportStep `json:"step,omitempty,omitzero"`
+
+	// TestedAt When it began.
+	TestedAt time.Time `json:"tested_at"`
+
+	// TookMs How long it took.
+	TookMs float64 `json:"took_ms"`
+}
+
+// StorageReportClass What kind of thing came out.
+type StorageReportClass string
+
+// StorageReportStep Where it failed. Absent when it did not.
+type StorageReportStep string
+
+// StorageTestPatch defines model for StorageTestPatch.
+type StorageTestPatch struct {
+	// Bucket Bucket; it must exist.
+	Bucket *string `json:"bucket,omitempty"`
+
+	// Credentials Both keys, and the session token if there is one.
+	Credentials *StorageCredentials `json:"credentials,omitempty"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint *string `json:"endpoint,omitempty"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle *bool `json:"path_style,omitempty"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix *string `json:"prefix,omitempty"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region *string `json:"region,omitempty"`
+}
+
+// StorageTestRequest defines model for StorageTestRequest.
+type StorageTestRequest struct {
+	// Bucket Bucket; it must exist.
+	Bucket string `json:"bucket"`
+
+	// Credentials Write-only.
+	Credentials StorageCredentials `json:"credentials"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint string `json:"endpoint"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle bool `json:"path_style,omitempty,omitzero"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix string `json:"prefix,omitempty,omitzero"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region string `json:"region,omitempty,omitzero"`
+}
 
 // Submission defines model for Submission.
 type Submission struct {
@@ -1588,6 +1963,9 @@ type Limit = int32
 // ProjectRef defines model for ProjectRef.
 type ProjectRef = string
 
+// StorageRef defines model for StorageRef.
+type StorageRef = string
+
 // VersionRef defines model for VersionRef.
 type VersionRef = string
 
@@ -1656,6 +2034,33 @@ type SubmitProcessParams struct {
 	// IdempotencyKey Makes repeating the request safe; unique within the project. Absent, each request makes a version.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
+
+// CreateStorageBackendParams defines parameters for CreateStorageBackend.
+type CreateStorageBackendParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *CreateStorageBackendParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+}
+
+// CreateStorageBackendParamsConnectionTest defines parameters for CreateStorageBackend.
+type CreateStorageBackendParamsConnectionTest string
+
+// DeleteStorageBackendParams defines parameters for DeleteStorageBackend.
+type DeleteStorageBackendParams struct {
+	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateStorageBackendParams defines parameters for UpdateStorageBackend.
+type UpdateStorageBackendParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *UpdateStorageBackendParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateStorageBackendParamsConnectionTest defines parameters for UpdateStorageBackend.
+type UpdateStorageBackendParamsConnectionTest string
 
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
@@ -1766,6 +2171,21 @@ type DryRunJSONRequestBody = Submission
 
 // SetDefaultClusterJSONRequestBody defines body for SetDefaultCluster for application/json ContentType.
 type SetDefaultClusterJSONRequestBody = DefaultClusterSet
+
+// SetDefaultStorageJSONRequestBody defines body for SetDefaultStorage for application/json ContentType.
+type SetDefaultStorageJSONRequestBody = DefaultStorageSet
+
+// CreateStorageBackendJSONRequestBody defines body for CreateStorageBackend for application/json ContentType.
+type CreateStorageBackendJSONRequestBody = StorageBackendCreate
+
+// TestStorageJSONRequestBody defines body for TestStorage for application/json ContentType.
+type TestStorageJSONRequestBody = StorageTestRequest
+
+// UpdateStorageBackendJSONRequestBody defines body for UpdateStorageBackend for application/json ContentType.
+type UpdateStorageBackendJSONRequestBody = StorageBackendPatch
+
+// TestStorageBackendJSONRequestBody defines body for TestStorageBackend for application/json ContentType.
+type TestStorageBackendJSONRequestBody = StorageTestPatch
 
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = UserCreate
@@ -2197,6 +2617,123 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /settings/default-cluster (the `SetDefaultCluster` operationId).
 	SetDefaultCluster(ctx context.Context, body SetDefaultClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDefaultStorage The default storage backend (admins)
+	//
+	// What a new project gets when its creator names none and no selector has an opinion.
+	//
+	// Corresponds with GET /settings/default-storage (the `GetDefaultStorage` operationId).
+	GetDefaultStorage(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetDefaultStorageWithBody Set the default storage backend (admins)
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+	SetDefaultStorageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetDefaultStorage Set the default storage backend (admins)
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+	SetDefaultStorage(ctx context.Context, body SetDefaultStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListStorageBackends Every storage backend, by name (admins)
+	//
+	// Corresponds with GET /storage-backends (the `ListStorageBackends` operationId).
+	ListStorageBackends(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateStorageBackendWithBody Add a storage backend (admins)
+	//
+	// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+	// report in `details.report` when that fails. The credentials are never given back.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+	CreateStorageBackendWithBody(ctx context.Context, params *CreateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateStorageBackend Add a storage backend (admins)
+	//
+	// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+	// report in `details.report` when that fails. The credentials are never given back.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+	CreateStorageBackend(ctx context.Context, params *CreateStorageBackendParams, body CreateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestStorageWithBody Test a storage backend that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+	TestStorageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestStorage Test a storage backend that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+	TestStorage(ctx context.Context, body TestStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteStorageBackend Remove a storage backend (admins)
+	//
+	// Refused with 409, code `storage_in_use`, while projects use it (`details.projects` counts them) or while it is the default. What is stored there is
+	// not touched.
+	//
+	// Corresponds with DELETE /storage-backends/{backend} (the `DeleteStorageBackend` operationId).
+	DeleteStorageBackend(ctx context.Context, backend StorageRef, params *DeleteStorageBackendParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStorageBackend One storage backend (admins)
+	//
+	// Corresponds with GET /storage-backends/{backend} (the `GetStorageBackend` operationId).
+	GetStorageBackend(ctx context.Context, backend StorageRef, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateStorageBackendWithBody Change a storage backend (admins)
+	//
+	// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+	// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+	// that is there keeps those that it was made with.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+	UpdateStorageBackendWithBody(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateStorageBackend Change a storage backend (admins)
+	//
+	// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+	// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+	// that is there keeps those that it was made with.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+	UpdateStorageBackend(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, body UpdateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestStorageBackendWithBody Test a storage backend (admins)
+	//
+	// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+	TestStorageBackendWithBody(ctx context.Context, backend StorageRef, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestStorageBackend Test a storage backend (admins)
+	//
+	// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+	TestStorageBackend(ctx context.Context, backend StorageRef, body TestStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListUsers Every user, by name (admins)
 	//
@@ -3032,6 +3569,263 @@ func (c *Client) SetDefaultClusterWithBody(ctx context.Context, contentType stri
 // Corresponds with PUT /settings/default-cluster (the `SetDefaultCluster` operationId).
 func (c *Client) SetDefaultCluster(ctx context.Context, body SetDefaultClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetDefaultClusterRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDefaultStorage The default storage backend (admins)
+//
+// What a new project gets when its creator names none and no selector has an opinion.
+//
+// Corresponds with GET /settings/default-storage (the `GetDefaultStorage` operationId).
+func (c *Client) GetDefaultStorage(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDefaultStorageRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetDefaultStorageWithBody Set the default storage backend (admins)
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+func (c *Client) SetDefaultStorageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDefaultStorageRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetDefaultStorage Set the default storage backend (admins)
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+func (c *Client) SetDefaultStorage(ctx context.Context, body SetDefaultStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetDefaultStorageRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListStorageBackends Every storage backend, by name (admins)
+//
+// Corresponds with GET /storage-backends (the `ListStorageBackends` operationId).
+func (c *Client) ListStorageBackends(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListStorageBackendsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateStorageBackendWithBody Add a storage backend (admins)
+//
+// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+// report in `details.report` when that fails. The credentials are never given back.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+func (c *Client) CreateStorageBackendWithBody(ctx context.Context, params *CreateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateStorageBackendRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateStorageBackend Add a storage backend (admins)
+//
+// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+// report in `details.report` when that fails. The credentials are never given back.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+func (c *Client) CreateStorageBackend(ctx context.Context, params *CreateStorageBackendParams, body CreateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateStorageBackendRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestStorageWithBody Test a storage backend that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+func (c *Client) TestStorageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestStorageRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestStorage Test a storage backend that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+func (c *Client) TestStorage(ctx context.Context, body TestStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestStorageRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteStorageBackend Remove a storage backend (admins)
+//
+// Refused with 409, code `storage_in_use`, while projects use it (`details.projects` counts them) or while it is the default. What is stored there is
+// not touched.
+//
+// Corresponds with DELETE /storage-backends/{backend} (the `DeleteStorageBackend` operationId).
+func (c *Client) DeleteStorageBackend(ctx context.Context, backend StorageRef, params *DeleteStorageBackendParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteStorageBackendRequest(c.Server, backend, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStorageBackend One storage backend (admins)
+//
+// Corresponds with GET /storage-backends/{backend} (the `GetStorageBackend` operationId).
+func (c *Client) GetStorageBackend(ctx context.Context, backend StorageRef, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStorageBackendRequest(c.Server, backend)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateStorageBackendWithBody Change a storage backend (admins)
+//
+// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+// that is there keeps those that it was made with.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+func (c *Client) UpdateStorageBackendWithBody(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateStorageBackendRequestWithBody(c.Server, backend, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateStorageBackend Change a storage backend (admins)
+//
+// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+// that is there keeps those that it was made with.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+func (c *Client) UpdateStorageBackend(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, body UpdateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateStorageBackendRequest(c.Server, backend, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestStorageBackendWithBody Test a storage backend (admins)
+//
+// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+func (c *Client) TestStorageBackendWithBody(ctx context.Context, backend StorageRef, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestStorageBackendRequestWithBody(c.Server, backend, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestStorageBackend Test a storage backend (admins)
+//
+// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+func (c *Client) TestStorageBackend(ctx context.Context, backend StorageRef, body TestStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestStorageBackendRequest(c.Server, backend, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4533,6 +5327,426 @@ func NewSetDefaultClusterRequestWithBody(server string, contentType string, body
 	return req, nil
 }
 
+// NewGetDefaultStorageRequest constructs an http.Request for the GetDefaultStorage method
+func NewGetDefaultStorageRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/settings/default-storage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetDefaultStorageRequest calls the generic SetDefaultStorage builder with application/json body
+func NewSetDefaultStorageRequest(server string, body SetDefaultStorageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetDefaultStorageRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetDefaultStorageRequestWithBody constructs an http.Request for the SetDefaultStorage method, with any body, and a specified content type
+func NewSetDefaultStorageRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/settings/default-storage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListStorageBackendsRequest constructs an http.Request for the ListStorageBackends method
+func NewListStorageBackendsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateStorageBackendRequest calls the generic CreateStorageBackend builder with application/json body
+func NewCreateStorageBackendRequest(server string, params *CreateStorageBackendParams, body CreateStorageBackendJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateStorageBackendRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateStorageBackendRequestWithBody constructs an http.Request for the CreateStorageBackend method, with any body, and a specified content type
+func NewCreateStorageBackendRequestWithBody(server string, params *CreateStorageBackendParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.ConnectionTest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "connection_test", *params.ConnectionTest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewTestStorageRequest calls the generic TestStorage builder with application/json body
+func NewTestStorageRequest(server string, body TestStorageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTestStorageRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewTestStorageRequestWithBody constructs an http.Request for the TestStorage method, with any body, and a specified content type
+func NewTestStorageRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends/test")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteStorageBackendRequest constructs an http.Request for the DeleteStorageBackend method
+func NewDeleteStorageBackendRequest(server string, backend StorageRef, params *DeleteStorageBackendParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "backend", backend, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetStorageBackendRequest constructs an http.Request for the GetStorageBackend method
+func NewGetStorageBackendRequest(server string, backend StorageRef) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "backend", backend, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateStorageBackendRequest calls the generic UpdateStorageBackend builder with application/json body
+func NewUpdateStorageBackendRequest(server string, backend StorageRef, params *UpdateStorageBackendParams, body UpdateStorageBackendJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateStorageBackendRequestWithBody(server, backend, params, "application/json", bodyReader)
+}
+
+// NewUpdateStorageBackendRequestWithBody constructs an http.Request for the UpdateStorageBackend method, with any body, and a specified content type
+func NewUpdateStorageBackendRequestWithBody(server string, backend StorageRef, params *UpdateStorageBackendParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "backend", backend, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.ConnectionTest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "connection_test", *params.ConnectionTest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewTestStorageBackendRequest calls the generic TestStorageBackend builder with application/json body
+func NewTestStorageBackendRequest(server string, backend StorageRef, body TestStorageBackendJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTestStorageBackendRequestWithBody(server, backend, "application/json", bodyReader)
+}
+
+// NewTestStorageBackendRequestWithBody constructs an http.Request for the TestStorageBackend method, with any body, and a specified content type
+func NewTestStorageBackendRequestWithBody(server string, backend StorageRef, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "backend", backend, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/storage-backends/%s/test", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListUsersRequest constructs an http.Request for the ListUsers method
 func NewListUsersRequest(server string) (*http.Request, error) {
 	var err error
@@ -5595,6 +6809,131 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /settings/default-cluster (the `SetDefaultCluster` operationId).
 	SetDefaultClusterWithResponse(ctx context.Context, body SetDefaultClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDefaultClusterResponse, error)
+
+	// GetDefaultStorageWithResponse The default storage backend (admins)
+	//
+	// What a new project gets when its creator names none and no selector has an opinion.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /settings/default-storage (the `GetDefaultStorage` operationId).
+	GetDefaultStorageWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDefaultStorageResponse, error)
+
+	// SetDefaultStorageWithBodyWithResponse Set the default storage backend (admins)
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+	SetDefaultStorageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDefaultStorageResponse, error)
+
+	// SetDefaultStorageWithResponse Set the default storage backend (admins)
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+	SetDefaultStorageWithResponse(ctx context.Context, body SetDefaultStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDefaultStorageResponse, error)
+
+	// ListStorageBackendsWithResponse Every storage backend, by name (admins)
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /storage-backends (the `ListStorageBackends` operationId).
+	ListStorageBackendsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListStorageBackendsResponse, error)
+
+	// CreateStorageBackendWithBodyWithResponse Add a storage backend (admins)
+	//
+	// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+	// report in `details.report` when that fails. The credentials are never given back.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+	CreateStorageBackendWithBodyWithResponse(ctx context.Context, params *CreateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateStorageBackendResponse, error)
+
+	// CreateStorageBackendWithResponse Add a storage backend (admins)
+	//
+	// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+	// report in `details.report` when that fails. The credentials are never given back.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+	CreateStorageBackendWithResponse(ctx context.Context, params *CreateStorageBackendParams, body CreateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateStorageBackendResponse, error)
+
+	// TestStorageWithBodyWithResponse Test a storage backend that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+	TestStorageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestStorageResponse, error)
+
+	// TestStorageWithResponse Test a storage backend that is not stored (admins)
+	//
+	// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+	TestStorageWithResponse(ctx context.Context, body TestStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*TestStorageResponse, error)
+
+	// DeleteStorageBackendWithResponse Remove a storage backend (admins)
+	//
+	// Refused with 409, code `storage_in_use`, while projects use it (`details.projects` counts them) or while it is the default. What is stored there is
+	// not touched.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /storage-backends/{backend} (the `DeleteStorageBackend` operationId).
+	DeleteStorageBackendWithResponse(ctx context.Context, backend StorageRef, params *DeleteStorageBackendParams, reqEditors ...RequestEditorFn) (*DeleteStorageBackendResponse, error)
+
+	// GetStorageBackendWithResponse One storage backend (admins)
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /storage-backends/{backend} (the `GetStorageBackend` operationId).
+	GetStorageBackendWithResponse(ctx context.Context, backend StorageRef, reqEditors ...RequestEditorFn) (*GetStorageBackendResponse, error)
+
+	// UpdateStorageBackendWithBodyWithResponse Change a storage backend (admins)
+	//
+	// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+	// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+	// that is there keeps those that it was made with.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+	UpdateStorageBackendWithBodyWithResponse(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateStorageBackendResponse, error)
+
+	// UpdateStorageBackendWithResponse Change a storage backend (admins)
+	//
+	// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+	// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+	// that is there keeps those that it was made with.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+	UpdateStorageBackendWithResponse(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, body UpdateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateStorageBackendResponse, error)
+
+	// TestStorageBackendWithBodyWithResponse Test a storage backend (admins)
+	//
+	// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+	TestStorageBackendWithBodyWithResponse(ctx context.Context, backend StorageRef, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestStorageBackendResponse, error)
+
+	// TestStorageBackendWithResponse Test a storage backend (admins)
+	//
+	// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+	TestStorageBackendWithResponse(ctx context.Context, backend StorageRef, body TestStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*TestStorageBackendResponse, error)
 
 	// ListUsersWithResponse Every user, by name (admins)
 	//
@@ -7121,6 +8460,452 @@ func (r SetDefaultClusterResponse) ContentType() string {
 	return ""
 }
 
+type GetDefaultStorageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefaultStorage
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDefaultStorageResponse) GetJSON200() *DefaultStorage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetDefaultStorageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDefaultStorageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDefaultStorageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDefaultStorageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDefaultStorageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetDefaultStorageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefaultStorage
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetDefaultStorageResponse) GetJSON200() *DefaultStorage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SetDefaultStorageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetDefaultStorageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetDefaultStorageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetDefaultStorageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetDefaultStorageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListStorageBackendsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StorageBackendList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListStorageBackendsResponse) GetJSON200() *StorageBackendList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListStorageBackendsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListStorageBackendsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListStorageBackendsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListStorageBackendsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListStorageBackendsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateStorageBackendResponse201Headers the declared response headers of an HTTP 201 response for CreateStorageBackend
+type CreateStorageBackendResponse201Headers struct {
+	ETag string
+}
+
+type CreateStorageBackendResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *StorageBackend
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *CreateStorageBackendResponse201Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateStorageBackendResponse) GetJSON201() *StorageBackend {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateStorageBackendResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateStorageBackendResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateStorageBackendResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateStorageBackendResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateStorageBackendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TestStorageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StorageReport
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TestStorageResponse) GetJSON200() *StorageReport {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TestStorageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TestStorageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TestStorageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TestStorageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TestStorageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteStorageBackendResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteStorageBackendResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteStorageBackendResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteStorageBackendResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteStorageBackendResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteStorageBackendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetStorageBackendResponse200Headers the declared response headers of an HTTP 200 response for GetStorageBackend
+type GetStorageBackendResponse200Headers struct {
+	ETag string
+}
+
+type GetStorageBackendResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StorageBackend
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetStorageBackendResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStorageBackendResponse) GetJSON200() *StorageBackend {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetStorageBackendResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStorageBackendResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStorageBackendResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStorageBackendResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStorageBackendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UpdateStorageBackendResponse200Headers the declared response headers of an HTTP 200 response for UpdateStorageBackend
+type UpdateStorageBackendResponse200Headers struct {
+	ETag string
+}
+
+type UpdateStorageBackendResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StorageBackend
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UpdateStorageBackendResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UpdateStorageBackendResponse) GetJSON200() *StorageBackend {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UpdateStorageBackendResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UpdateStorageBackendResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateStorageBackendResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateStorageBackendResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateStorageBackendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TestStorageBackendResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StorageReport
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TestStorageBackendResponse) GetJSON200() *StorageReport {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TestStorageBackendResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TestStorageBackendResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TestStorageBackendResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TestStorageBackendResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TestStorageBackendResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListUsersResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8219,6 +10004,215 @@ func (c *ClientWithResponses) SetDefaultClusterWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseSetDefaultClusterResponse(rsp)
+}
+
+// GetDefaultStorageWithResponse The default storage backend (admins)
+//
+// What a new project gets when its creator names none and no selector has an opinion.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /settings/default-storage (the `GetDefaultStorage` operationId).
+func (c *ClientWithResponses) GetDefaultStorageWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDefaultStorageResponse, error) {
+	rsp, err := c.GetDefaultStorage(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDefaultStorageResponse(rsp)
+}
+
+// SetDefaultStorageWithBodyWithResponse Set the default storage backend (admins)
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+func (c *ClientWithResponses) SetDefaultStorageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetDefaultStorageResponse, error) {
+	rsp, err := c.SetDefaultStorageWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetDefaultStorageResponse(rsp)
+}
+
+// SetDefaultStorageWithResponse Set the default storage backend (admins)
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /settings/default-storage (the `SetDefaultStorage` operationId).
+func (c *ClientWithResponses) SetDefaultStorageWithResponse(ctx context.Context, body SetDefaultStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*SetDefaultStorageResponse, error) {
+	rsp, err := c.SetDefaultStorage(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetDefaultStorageResponse(rsp)
+}
+
+// ListStorageBackendsWithResponse Every storage backend, by name (admins)
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /storage-backends (the `ListStorageBackends` operationId).
+func (c *ClientWithResponses) ListStorageBackendsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListStorageBackendsResponse, error) {
+	rsp, err := c.ListStorageBackends(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListStorageBackendsResponse(rsp)
+}
+
+// CreateStorageBackendWithBodyWithResponse Add a storage backend (admins)
+//
+// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+// report in `details.report` when that fails. The credentials are never given back.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+func (c *ClientWithResponses) CreateStorageBackendWithBodyWithResponse(ctx context.Context, params *CreateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateStorageBackendResponse, error) {
+	rsp, err := c.CreateStorageBackendWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateStorageBackendResponse(rsp)
+}
+
+// CreateStorageBackendWithResponse Add a storage backend (admins)
+//
+// It is tested before anything is stored: an object is written, read and deleted below the prefix. 422 with code `connection_test_failed` and the
+// report in `details.report` when that fails. The credentials are never given back.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends (the `CreateStorageBackend` operationId).
+func (c *ClientWithResponses) CreateStorageBackendWithResponse(ctx context.Context, params *CreateStorageBackendParams, body CreateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateStorageBackendResponse, error) {
+	rsp, err := c.CreateStorageBackend(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateStorageBackendResponse(rsp)
+}
+
+// TestStorageWithBodyWithResponse Test a storage backend that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+func (c *ClientWithResponses) TestStorageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestStorageResponse, error) {
+	rsp, err := c.TestStorageWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestStorageResponse(rsp)
+}
+
+// TestStorageWithResponse Test a storage backend that is not stored (admins)
+//
+// The answer is 200 also when the test fails: `ok` says so, and the report what to do. It ends within about 15 seconds, or when the client goes.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends/test (the `TestStorage` operationId).
+func (c *ClientWithResponses) TestStorageWithResponse(ctx context.Context, body TestStorageJSONRequestBody, reqEditors ...RequestEditorFn) (*TestStorageResponse, error) {
+	rsp, err := c.TestStorage(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestStorageResponse(rsp)
+}
+
+// DeleteStorageBackendWithResponse Remove a storage backend (admins)
+//
+// Refused with 409, code `storage_in_use`, while projects use it (`details.projects` counts them) or while it is the default. What is stored there is
+// not touched.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /storage-backends/{backend} (the `DeleteStorageBackend` operationId).
+func (c *ClientWithResponses) DeleteStorageBackendWithResponse(ctx context.Context, backend StorageRef, params *DeleteStorageBackendParams, reqEditors ...RequestEditorFn) (*DeleteStorageBackendResponse, error) {
+	rsp, err := c.DeleteStorageBackend(ctx, backend, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteStorageBackendResponse(rsp)
+}
+
+// GetStorageBackendWithResponse One storage backend (admins)
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /storage-backends/{backend} (the `GetStorageBackend` operationId).
+func (c *ClientWithResponses) GetStorageBackendWithResponse(ctx context.Context, backend StorageRef, reqEditors ...RequestEditorFn) (*GetStorageBackendResponse, error) {
+	rsp, err := c.GetStorageBackend(ctx, backend, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStorageBackendResponse(rsp)
+}
+
+// UpdateStorageBackendWithBodyWithResponse Change a storage backend (admins)
+//
+// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+// that is there keeps those that it was made with.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+func (c *ClientWithResponses) UpdateStorageBackendWithBodyWithResponse(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateStorageBackendResponse, error) {
+	rsp, err := c.UpdateStorageBackendWithBody(ctx, backend, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateStorageBackendResponse(rsp)
+}
+
+// UpdateStorageBackendWithResponse Change a storage backend (admins)
+//
+// Only the keys that are sent are touched; the credentials are replaced whole, and a new endpoint needs them anew. It is tested first when anything of
+// the connection is sent. Bucket and prefix cannot change while projects use it (409, code `storage_in_use`). New Jobs get changed credentials; a Job
+// that is there keeps those that it was made with.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /storage-backends/{backend} (the `UpdateStorageBackend` operationId).
+func (c *ClientWithResponses) UpdateStorageBackendWithResponse(ctx context.Context, backend StorageRef, params *UpdateStorageBackendParams, body UpdateStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateStorageBackendResponse, error) {
+	rsp, err := c.UpdateStorageBackend(ctx, backend, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateStorageBackendResponse(rsp)
+}
+
+// TestStorageBackendWithBodyWithResponse Test a storage backend (admins)
+//
+// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+func (c *ClientWithResponses) TestStorageBackendWithBodyWithResponse(ctx context.Context, backend StorageRef, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TestStorageBackendResponse, error) {
+	rsp, err := c.TestStorageBackendWithBody(ctx, backend, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestStorageBackendResponse(rsp)
+}
+
+// TestStorageBackendWithResponse Test a storage backend (admins)
+//
+// With `{}` it tests what is stored; the fields of the body take the place of the stored ones for this test alone.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /storage-backends/{backend}/test (the `TestStorageBackend` operationId).
+func (c *ClientWithResponses) TestStorageBackendWithResponse(ctx context.Context, backend StorageRef, body TestStorageBackendJSONRequestBody, reqEditors ...RequestEditorFn) (*TestStorageBackendResponse, error) {
+	rsp, err := c.TestStorageBackend(ctx, backend, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTestStorageBackendResponse(rsp)
 }
 
 // ListUsersWithResponse Every user, by name (admins)
@@ -9401,6 +11395,338 @@ func ParseSetDefaultClusterResponse(rsp *http.Response) (*SetDefaultClusterRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest DefaultCluster
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDefaultStorageResponse parses an HTTP response from a GetDefaultStorageWithResponse call
+func ParseGetDefaultStorageResponse(rsp *http.Response) (*GetDefaultStorageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDefaultStorageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefaultStorage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetDefaultStorageResponse parses an HTTP response from a SetDefaultStorageWithResponse call
+func ParseSetDefaultStorageResponse(rsp *http.Response) (*SetDefaultStorageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetDefaultStorageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefaultStorage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListStorageBackendsResponse parses an HTTP response from a ListStorageBackendsWithResponse call
+func ParseListStorageBackendsResponse(rsp *http.Response) (*ListStorageBackendsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListStorageBackendsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StorageBackendList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateStorageBackendResponse parses an HTTP response from a CreateStorageBackendWithResponse call
+func ParseCreateStorageBackendResponse(rsp *http.Response) (*CreateStorageBackendResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateStorageBackendResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest StorageBackend
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers CreateStorageBackendResponse201Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers201 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseTestStorageResponse parses an HTTP response from a TestStorageWithResponse call
+func ParseTestStorageResponse(rsp *http.Response) (*TestStorageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TestStorageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StorageReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteStorageBackendResponse parses an HTTP response from a DeleteStorageBackendWithResponse call
+func ParseDeleteStorageBackendResponse(rsp *http.Response) (*DeleteStorageBackendResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteStorageBackendResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStorageBackendResponse parses an HTTP response from a GetStorageBackendWithResponse call
+func ParseGetStorageBackendResponse(rsp *http.Response) (*GetStorageBackendResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStorageBackendResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StorageBackend
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetStorageBackendResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUpdateStorageBackendResponse parses an HTTP response from a UpdateStorageBackendWithResponse call
+func ParseUpdateStorageBackendResponse(rsp *http.Response) (*UpdateStorageBackendResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateStorageBackendResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StorageBackend
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UpdateStorageBackendResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseTestStorageBackendResponse parses an HTTP response from a TestStorageBackendWithResponse call
+func ParseTestStorageBackendResponse(rsp *http.Response) (*TestStorageBackendResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TestStorageBackendResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StorageReport
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

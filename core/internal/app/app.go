@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -33,6 +34,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/secret"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -66,7 +68,9 @@ type app struct {
 	engine    *placement.Engine
 	keeper    *logs.Keeper
 	reader    *logs.Reader
+	allow     []netip.Prefix // that may be dialled although they are forbidden otherwise
 	clusters  *cluster.Service
+	storage   *storage.Service
 	processes *process.Service
 	install   string
 	api       *httpapi.Server
@@ -172,13 +176,13 @@ func (a *app) openSecrets(ctx context.Context, box *secret.Box) error {
 		return fmt.Errorf("open the stored secrets: %w", err)
 	}
 	if did.Created {
-		a.say("first start: made the keyset %s. Back it up: without it the stored provider configs cannot be read.", a.cfg.KeysetFile)
+		a.say("first start: made the keyset %s. Back it up: without it the stored secrets cannot be read.", a.cfg.KeysetFile)
 	}
 	if did.Encrypted > 0 {
-		a.log.Info("stored provider configs encrypted", "number", did.Encrypted)
+		a.log.Info("stored secrets encrypted", "number", did.Encrypted)
 	}
 	for _, id := range did.Unreadable {
-		a.log.Error("a stored provider config cannot be decrypted: its row was changed; give the cluster a new config", "cluster", id)
+		a.log.Error("a stored secret cannot be decrypted: its row was changed; give it a new one", "of", id)
 	}
 	return nil
 }
@@ -260,16 +264,19 @@ func (a *app) build(context.Context) (err error) {
 	a.work = dispatch.New(dispatch.Options{
 		Store: a.db, Placer: a.engine, Ledger: a.ledger, Clients: a.clients, Logs: a.keeper, Logger: a.log, Installation: a.install,
 		DefaultNamespace: a.cfg.DefaultNamespace, PullSecrets: a.cfg.PullSecrets, PlacingErrorLimit: a.cfg.PlacingErrorLimit,
-		Retention: a.cfg.JobRetention, Outages: a.monitor, StartLimits: startLimits(a.cfg),
+		Retention: a.cfg.JobRetention, Outages: a.monitor, StartLimits: startLimits(a.cfg), Storage: a.db,
 	})
 	tester := connection.New(connection.Options{Connector: connector{a.host}, Clients: a.clients, MakesNamespaces: true})
 	a.clusters = cluster.NewService(a.db, providers{a.host}, tester, a.work)
+	a.storage = storage.NewService(storage.Options{
+		Store: a.db, Tester: storage.S3Tester{Dial: kube.Dialer(a.allow).DialContext}, Selectors: a.host.StorageSelectors, Logger: a.log.Named("storage"),
+	})
 	a.processes = process.NewService(a.db, httpapi.ClusterFinder(a.clusters))
 	if err := a.metrics.Register(newCollector(a.db)); err != nil {
 		return err
 	}
 	a.api, err = httpapi.New(httpapi.Options{
-		Store: a.db, Auth: a.keys, Processes: a.processes, Clusters: a.clusters, Placement: a.engine, Plugins: a.host, Logs: a.reader,
+		Store: a.db, Auth: a.keys, Processes: a.processes, Clusters: a.clusters, Storage: a.storage, Placement: a.engine, Plugins: a.host, Logs: a.reader,
 		Metrics: a.metrics, Logger: a.log, Version: a.o.Version, Seen: a.seen,
 	})
 	if err != nil {

@@ -23,17 +23,16 @@ import (
 )
 
 func (a *app) reachClusters(context.Context) error {
-	var allow []netip.Prefix
 	for _, s := range a.cfg.AllowCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			return fmt.Errorf("kube.allow_cidrs: %w", err)
 		}
-		allow = append(allow, p)
+		a.allow = append(a.allow, p)
 	}
 	a.clients = kube.NewRegistry(kube.Options{
 		Source: a.db, Connector: readable{a.host}, Logger: a.log.Named("kube"), DefaultNamespace: a.cfg.DefaultNamespace,
-		QPS: float32(a.cfg.KubeQPS), Burst: int(a.cfg.KubeBurst), AllowCIDRs: allow,
+		QPS: float32(a.cfg.KubeQPS), Burst: int(a.cfg.KubeBurst), AllowCIDRs: a.allow,
 		Policy:               kubeconfig.Options{AllowInsecure: a.cfg.AllowInsecure, AllowedProxies: a.cfg.AllowProxies},
 		ProxyFromEnvironment: a.cfg.ProxyFromEnvironment,
 		StoreConfig:          a.storeConfig, Observer: calls{a.metrics, a.log.Named("kube")}, UserAgent: "nagelfluh/" + a.o.Version,

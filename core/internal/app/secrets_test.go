@@ -219,6 +219,33 @@ func secretsNowhere(t *testing.T, dir, plugins, database string) *shown {
 		t.Fatalf("%s %v", answer, err)
 	}
 
+	// Credentials of storage: kept, refused, tested against a server that repeats them, and on their way to a Job.
+	const backends = "/api/v1/storage-backends"
+	keys := map[string]any{"access_key_id": mark + "id", "secret_access_key": mark + "secret", "session_token": mark + "session"}
+	careless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%v</Message></Error>", mark+"id", q.Header)
+	}))
+	defer careless.Close()
+	lake := map[string]any{"name": "lake", "endpoint": careless.URL, "bucket": "lake", "path_style": true, "credentials": keys}
+	if code, text := ask("POST", backends, lake); code != 422 {
+		t.Errorf("storage that cannot be reached: %d %s", code, text)
+	}
+	if code, text := ask("POST", backends+"?connection_test=skip", lake); code != 201 {
+		t.Errorf("storage: %d %s", code, text)
+	}
+	ask("POST", backends+"/lake/test", map[string]any{})
+	ask("POST", backends+"/test", map[string]any{"endpoint": "https://u:" + mark + "@x", "bucket": "b", "credentials": keys})
+	ask("POST", backends+"/test", map[string]any{"endpoint": hostile.URL, "bucket": "lake", "credentials": keys})
+	ask("PATCH", backends+"/lake", map[string]any{"credentials": map[string]any{"access_key_id": mark + " x", "secret_access_key": mark}})
+	ask("PATCH", backends+"/lake", map[string]any{"credentials": mark})
+	ask("POST", backends, map[string]any{"name": "x", "secret": mark})
+	if code, text := ask("PATCH", "/api/v1/projects/default", map[string]any{"storage": "lake"}); code != 200 {
+		t.Errorf("storage of a project: %d %s", code, text)
+	}
+	ask("DELETE", backends+"/lake", nil)
+	ask("POST", "/api/v1/projects/default/processes", map[string]any{"name": "y", "spec": map[string]any{"image": "busybox", "cluster": "good"}})
+
 	// Until the monitor has tried the cluster, so that its errors are there to be seen.
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -231,7 +258,7 @@ func secretsNowhere(t *testing.T, dir, plugins, database string) *shown {
 		}
 		time.Sleep(50 * time.Millisecond) // polling with a deadline: there is nothing to wait on from outside
 	}
-	for _, path := range []string{clusters, clusters + "/good", clusters + "/good/history", "/api/v1/projects/default/clusters", "/api/v1/cluster-types",
+	for _, path := range []string{backends, backends + "/lake", "/api/v1/projects", clusters, clusters + "/good", clusters + "/good/history", "/api/v1/projects/default/clusters", "/api/v1/cluster-types",
 		"/api/v1/plugins", "/api/v1/versions/" + version.ID, "/api/v1/versions/" + version.ID + "/explain", "/metrics", "/readyz"} {
 		ask("GET", path, nil)
 	}
@@ -246,7 +273,7 @@ func secretsNowhere(t *testing.T, dir, plugins, database string) *shown {
 		t.Fatal(err)
 	}
 	texts, err := db.Secrets(t.Context())
-	if err != nil || len(texts) < 3 {
+	if err != nil || len(texts) < 4 {
 		t.Errorf("%d stored configs, %v", len(texts), err)
 	}
 	for _, text := range texts {

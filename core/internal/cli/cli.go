@@ -120,7 +120,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(
 		c.serverCommand(), c.migrateCommand(), c.secretsCommand(), c.configCommand(), c.versionCommand(),
 		c.runCommand(), c.dryRunCommand(), c.processesCommand(), c.describeCommand(), c.explainCommand(), c.logsCommand(), c.eventsCommand(), c.cancelCommand(),
-		c.clustersCommand(), c.kubeconfigCommand(), c.pluginsCommand(), c.projectsCommand(), c.usersCommand(), c.keysCommand(),
+		c.clustersCommand(), c.kubeconfigCommand(), c.pluginsCommand(), c.projectsCommand(), c.storageCommand(), c.usersCommand(), c.keysCommand(),
 	)
 	return root
 }

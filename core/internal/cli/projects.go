@@ -28,13 +28,13 @@ func (c *command) projectsCommand() *cobra.Command {
 }
 
 func writeProjects(w io.Writer, all []client.Project) {
-	row(w, "NAME", "HOME CLUSTER", "ALLOWED CLUSTERS", "MEMBERS", "LABELS", "ID")
+	row(w, "NAME", "HOME CLUSTER", "ALLOWED CLUSTERS", "STORAGE", "MEMBERS", "LABELS", "ID")
 	for _, p := range all {
 		allowed := "all"
 		if p.AllowedClusters != nil {
 			allowed = strings.Join(p.AllowedClusters, ", ")
 		}
-		row(w, p.Name, p.HomeCluster, allowed, len(p.Members), labels(p.Labels), p.ID)
+		row(w, p.Name, p.HomeCluster, allowed, p.Storage, len(p.Members), labels(p.Labels), p.ID)
 	}
 }
 
@@ -62,19 +62,22 @@ func (c *command) projectAdd() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.HomeCluster, "home-cluster", "", "its own default cluster, id or name")
 	f.StringArrayVar(&in.AllowedClusters, "allow-cluster", nil, "a cluster that it may use, id or name (repeatable; default: all)")
+	f.StringVar(&in.Storage, "storage", "", "where its data lies, a storage backend's id or name (default: what selectors say, else the default)")
+	f.BoolVar(&in.NoStorage, "no-storage", false, "give it no storage")
 	f.StringArrayVar(&in.Members, "member", nil, "a user that sees it, id or name (repeatable)")
 	f.StringArrayVar(&marks, "label", nil, "label NAME=VALUE (repeatable)")
 	return cmd
 }
 
 func (c *command) projectEdit() *cobra.Command {
-	var name, home string
+	var name, home, storage string
 	var allowed, members, marks []string
 	var all bool
 	cmd := &cobra.Command{Use: "edit PROJECT", Short: "Change a project (admins); only what is given changes", Args: exactly(1, "a project's name or id")}
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "", "its new name")
 	f.StringVar(&home, "home-cluster", "", "its own default cluster, id or name; empty: none")
+	f.StringVar(&storage, "storage", "", "where new Jobs keep its data, a storage backend's id or name; empty: nowhere; data is not moved")
 	f.StringArrayVar(&allowed, "allow-cluster", nil, "all the clusters that it may use, id or name (repeatable)")
 	f.BoolVar(&all, "allow-all-clusters", false, "it may use every cluster")
 	f.StringArrayVar(&members, "member", nil, "all its members, id or name (repeatable)")
@@ -91,6 +94,9 @@ func (c *command) projectEdit() *cobra.Command {
 		}
 		if given("home-cluster") {
 			in.HomeCluster = &home
+		}
+		if given("storage") {
+			in.Storage = &storage
 		}
 		if given("allow-cluster") {
 			in.AllowedClusters = &allowed

@@ -15,8 +15,8 @@ import (
 
 func (c *command) secretsCommand() *cobra.Command {
 	rotate := &cobra.Command{
-		Use: "rotate", Short: "Make a new key and encrypt every provider config anew with it", Args: cobra.NoArgs,
-		Long: "Make a new key and encrypt every provider config anew with it. It works on the database and the keyset's file, beside a running\n" +
+		Use: "rotate", Short: "Make a new key and encrypt every stored secret anew with it", Args: cobra.NoArgs,
+		Long: "Make a new key and encrypt every provider config and the credentials of every storage backend anew with it. It works on the database and the keyset's file, beside a running\n" +
 			"server or without one; run it on the machine of the server, with the server's settings and as its user. Interrupted, it loses\n" +
 			"nothing: run it again. Old keys stay in the file for reading backups, unless --drop-old removes them.",
 	}
@@ -30,7 +30,7 @@ func (c *command) secretsCommand() *cobra.Command {
 			}
 			if err := c.print(did, func(w io.Writer) {
 				row(w, "new key", did.Primary.ID, "fingerprint "+did.Primary.Fingerprint)
-				row(w, "encrypted anew", did.Encrypted, "provider configs")
+				row(w, "encrypted anew", did.Encrypted, "stored secrets")
 				for _, key := range did.Dropped {
 					row(w, "dropped", key.ID, "fingerprint "+key.Fingerprint)
 				}
@@ -40,7 +40,7 @@ func (c *command) secretsCommand() *cobra.Command {
 			return unreadable(did.Unreadable)
 		})
 	}
-	status := &cobra.Command{Use: "status", Short: "Show the keys, and how many provider configs need each", Args: cobra.NoArgs}
+	status := &cobra.Command{Use: "status", Short: "Show the keys, and how many stored secrets need each", Args: cobra.NoArgs}
 	statusSettings := addSettings(status)
 	status.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.withSecrets(cmd.Context(), statusSettings, func(box *secret.Box, db *store.DB) error {
@@ -68,14 +68,14 @@ func (c *command) secretsCommand() *cobra.Command {
 			return unreadable(s.Unreadable)
 		})
 	}
-	return group("secrets", "The encryption of provider configs in the database", rotate, status)
+	return group("secrets", "The encryption of the secrets in the database", rotate, status)
 }
 
 func unreadable(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("these clusters have a provider config that cannot be decrypted, for their rows were changed; give each a new one: %s", strings.Join(ids, ", "))
+	return fmt.Errorf("these have a secret that cannot be decrypted, for their rows were changed; give each a new one: %s", strings.Join(ids, ", "))
 }
 
 func (c *command) withSecrets(ctx context.Context, s *settings, f func(*secret.Box, *store.DB) error) error {

@@ -103,6 +103,10 @@ func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (tim
 	if err := w.readVersion(ctx, a, row); err != nil {
 		return 0, err
 	}
+	access, ok, err := w.storageOf(ctx, a, row)
+	if err != nil || !ok {
+		return time.Millisecond, err
+	}
 	if row.CreateDeadline == nil || row.CreateDeadline.Sub(w.d.now()) < w.d.o.CreateTimeout*3/4 {
 		next, err := w.update(ctx, a, row, func(a *process.Attempt) ([]event.Event, error) {
 			if a.State != process.Creating || a.JobUID != "" {
@@ -123,6 +127,7 @@ func (w *worker) send(ctx context.Context, a *attempt, row process.Attempt) (tim
 	j, err := job.Build(job.Input{
 		Installation: w.d.o.Installation, Version: *a.version, Attempt: row,
 		QueueName: c.QueueName, MaxRuntime: c.MaxRuntime, PullSecrets: w.d.o.PullSecrets,
+		Env: access.env, StorageSecret: access.secret, SecretEnv: access.secretEnv,
 	})
 	if err != nil {
 		return 0, w.fail(ctx, a, row, reasonRefused, err.Error())

@@ -106,6 +106,8 @@ type Options struct {
 	Logs Logs
 	// Outages is told of what goes wrong with reaching a cluster; nil: nobody is.
 	Outages Outages
+	// Storage knows where projects keep their data; nil: none has any.
+	Storage Storage
 	Logger  hclog.Logger
 	Clock   clock.WithTicker
 
@@ -175,6 +177,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Logs == nil {
 		o.Logs = noLogs{}
+	}
+	if o.Storage == nil {
+		o.Storage = noStorage{}
 	}
 	if o.Outages == nil {
 		o.Outages = noOutages{}

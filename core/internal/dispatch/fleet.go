@@ -66,12 +66,16 @@ func (f *fleet) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := f.d.o.Storage.SecretClusters(ctx)
+	if err != nil {
+		return err
+	}
 	f.compare(clusters)
 	known := make(map[string]bool, len(clusters))
 	for _, c := range clusters {
 		known[c.ID] = true
 		w := f.worker(c.ID)
-		wanted := c.Active && c.Provisioning != cluster.Pending && c.Provisioning != cluster.Broken || counts[c.ID] > 0
+		wanted := c.Active && c.Provisioning != cluster.Pending && c.Provisioning != cluster.Broken || counts[c.ID] > 0 || secrets[c.ID]
 		switch {
 		case w == nil && wanted:
 			f.start(ctx, c)

@@ -22,6 +22,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
+	"github.com/nagelfluh/nagelfluh/core/internal/secret"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -48,13 +49,16 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	ctx := t.Context()
-	path := filepath.Join(t.TempDir(), "test.db")
-	db, err := store.Open(ctx, store.Options{URL: "sqlite:" + path})
+	path, box := filepath.Join(t.TempDir(), "test.db"), secret.NewBox(filepath.Join(t.TempDir(), "keyset.json"))
+	db, err := store.Open(ctx, store.Options{URL: "sqlite:" + path, Sealer: box})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	if _, err := db.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.Start(ctx, db); err != nil {
 		t.Fatal(err)
 	}
 	// The seeded cluster has no part in these tests.

@@ -53,6 +53,7 @@ type worker struct {
 	attempts map[string]*attempt
 	orphans  map[string]bool   // UIDs of Jobs that have been reported
 	others   map[string]bool   // attempts of Jobs here that are not this entry's
+	secrets  secrets           // of storage, in the namespaces of the cluster
 	behind   map[string]string // of attempts that the last audit saw differ: the version that the watch showed
 }
 
@@ -127,6 +128,7 @@ func startWorker(ctx context.Context, d *Dispatcher, c cluster.Cluster) *worker 
 	w.wg.Go(func() { w.serve(ctx, w.logs, d.o.Finishes, w.storeLogs) })
 	w.wg.Go(func() { w.resync(ctx) })
 	w.wg.Go(func() { w.leases(ctx) })
+	w.wg.Go(func() { w.sweepSecrets(ctx) })
 	return w
 }
 

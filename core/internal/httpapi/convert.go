@@ -173,6 +173,7 @@ func toProject(p project.Project) gen.Project {
 	}
 	return gen.Project{
 		ID: p.ID, Name: p.Name, Labels: p.Labels, HomeCluster: p.HomeCluster, AllowedClusters: p.Allowed, Members: members,
+		Storage:   p.Storage,
 		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 	}
 }

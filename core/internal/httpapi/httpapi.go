@@ -22,6 +22,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
 
 // BasePath is where the contract's routes live.
@@ -39,6 +40,7 @@ type Options struct {
 	Auth      *auth.Service
 	Processes *process.Service
 	Clusters  *cluster.Service
+	Storage   *storage.Service
 	Placement Placement
 	Plugins   Plugins
 	Logs      Logs

@@ -30,6 +30,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/secret"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
@@ -102,7 +103,8 @@ type world struct {
 	key string // the admin's
 	log *lockedBuffer
 
-	tester cluster.Tester
+	tester    cluster.Tester
+	selectors []storage.Selector // for the storage of new projects
 }
 
 type lockedBuffer struct {
@@ -160,6 +162,7 @@ func newWorldWith(t testing.TB, change func(*httpapi.Options)) *world {
 	})
 	o := httpapi.Options{
 		Store: w.db, Auth: keys, Processes: process.NewService(w.db, httpapi.ClusterFinder(clusters)), Clusters: clusters,
+		Storage:   storage.NewService(storage.Options{Store: w.db, Tester: storageTester{}, Selectors: func() []storage.Selector { return w.selectors }}),
 		Placement: engine, Plugins: fakePlugins{}, Logs: fakeLogs{}, Metrics: metrics.New(), Logger: logger, Heartbeat: 50 * time.Millisecond,
 		Recheck: 20 * time.Millisecond,
 	}

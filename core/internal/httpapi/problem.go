@@ -16,6 +16,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
 	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
 
 // Statuses gives every code of the API its HTTP status.
@@ -29,6 +30,7 @@ var Statuses = map[problem.Code]int{
 	problem.MethodNotAllowed:     http.StatusMethodNotAllowed,
 	problem.NameInUse:            http.StatusConflict,
 	problem.ClusterInUse:         http.StatusConflict,
+	problem.StorageInUse:         http.StatusConflict,
 	problem.IdentityChanged:      http.StatusConflict,
 	problem.IdentityInUse:        http.StatusConflict,
 	problem.Stale:                http.StatusPreconditionFailed,
@@ -37,11 +39,13 @@ var Statuses = map[problem.Code]int{
 	problem.Invalid:              http.StatusUnprocessableEntity,
 	problem.UnknownCluster:       http.StatusUnprocessableEntity,
 	problem.UnknownClusterType:   http.StatusUnprocessableEntity,
+	problem.UnknownStorage:       http.StatusUnprocessableEntity,
 	problem.ConnectionTestFailed: http.StatusUnprocessableEntity,
 	problem.IdempotencyKeyReused: http.StatusUnprocessableEntity,
 	problem.Internal:             http.StatusInternalServerError,
 	problem.ProviderUnavailable:  http.StatusServiceUnavailable,
 	problem.ChoicesUnavailable:   http.StatusServiceUnavailable,
+	problem.StorageUndecided:     http.StatusServiceUnavailable,
 	problem.LogsUnavailable:      http.StatusServiceUnavailable,
 	problem.Timeout:              http.StatusServiceUnavailable,
 }
@@ -57,7 +61,7 @@ func refusal(err error) *problem.Error {
 		return p
 	case errors.As(err, &tooLarge):
 		return problem.New(problem.TooLarge, "the request body is larger than %d bytes", tooLarge.Limit)
-	case errors.Is(err, process.ErrNotFound), errors.Is(err, auth.ErrNotFound), errors.Is(err, project.ErrNotFound), errors.Is(err, cluster.ErrNotFound):
+	case errors.Is(err, process.ErrNotFound), errors.Is(err, auth.ErrNotFound), errors.Is(err, project.ErrNotFound), errors.Is(err, cluster.ErrNotFound), errors.Is(err, storage.ErrNotFound):
 		return problem.New(problem.NotFound, "there is no such thing, or you may not see it").Because(err)
 	case errors.Is(err, auth.ErrNameUsed), errors.Is(err, project.ErrNameUsed):
 		return problem.InField(problem.NameInUse, "name", "is in use").Because(err)

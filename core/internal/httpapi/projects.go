@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
@@ -34,11 +36,11 @@ func (h *handlers) GetProject(ctx context.Context, r gen.GetProjectRequestObject
 }
 
 func (h *handlers) CreateProject(ctx context.Context, r gen.CreateProjectRequestObject) (gen.CreateProjectResponseObject, error) {
-	if _, err := requireAdmin(ctx); err != nil {
+	who, err := requireAdmin(ctx)
+	if err != nil {
 		return nil, err
 	}
-	p := project.Project{Name: string(r.Body.Name), Labels: r.Body.Labels}
-	var err error
+	p := project.Project{ID: uuid.Must(uuid.NewV7()).String(), Name: string(r.Body.Name), Labels: r.Body.Labels}
 	if p.HomeCluster, err = h.clusterID(ctx, "home_cluster", r.Body.HomeCluster); err != nil {
 		return nil, err
 	}
@@ -49,6 +51,17 @@ func (h *handlers) CreateProject(ctx context.Context, r gen.CreateProjectRequest
 	}
 	if p.Members, err = h.userIDs(ctx, r.Body.Members); err != nil {
 		return nil, err
+	}
+	switch {
+	case r.Body.NoStorage && r.Body.Storage != "":
+		return nil, problem.InField(problem.Invalid, "no_storage", "is true beside storage: send one of them")
+	case !r.Body.NoStorage:
+		if _, err := h.o.Store.ProjectByName(ctx, p.Name); err == nil { // no plugin is asked for nothing
+			return nil, project.ErrNameUsed
+		}
+		if p.Storage, err = h.o.Storage.Choose(ctx, r.Body.Storage, asUser(who), asProject(p)); err != nil {
+			return nil, err
+		}
 	}
 	if p, err = h.o.Store.CreateProject(ctx, p); err != nil {
 		return nil, err
@@ -99,6 +112,15 @@ func (h *handlers) UpdateProject(ctx context.Context, r gen.UpdateProjectRequest
 			return nil, err
 		}
 		set(func(p *project.Project) { p.Members = slices.Clone(ids) })
+	}
+	if b.Storage != nil {
+		id := ""
+		if *b.Storage != "" {
+			if id, err = h.o.Storage.Named(ctx, *b.Storage); err != nil {
+				return nil, err
+			}
+		}
+		set(func(p *project.Project) { p.Storage = id })
 	}
 	p, err = h.o.Store.UpdateProject(ctx, p.ID, nil, func(p *project.Project) error {
 		for _, change := range changes {

@@ -32,7 +32,14 @@ type Input struct {
 	PullSecrets []string
 	// Env is added before the user's own variables; values are literal. A variable that the user sets too is left out.
 	Env []process.EnvVar
+	// StorageSecret is the Secret in the namespace that SecretEnv takes its values from; empty: none.
+	StorageSecret string
+	// SecretEnv is added like Env.
+	SecretEnv []SecretVar
 }
+
+// SecretVar is a variable whose value is one key of the Secret of storage.
+type SecretVar struct{ Name, Key string }
 
 // Build returns the Job of an attempt. It fails only on quantities that are not quantities: the submission was checked
 // before it was stored.
@@ -92,6 +99,9 @@ func Build(in Input) (*batchv1.Job, error) {
 			},
 		},
 	}
+	if in.StorageSecret != "" {
+		j.Labels[LabelStorageSecret] = in.StorageSecret // the watch shows labels, and no environment
+	}
 	if queue := QueueName(in); queue != "" {
 		j.Labels[LabelQueue] = queue
 		j.Spec.Suspend = new(true) // Kueue resumes it on admission
@@ -123,6 +133,18 @@ func MaxRuntime(a, b *int64) *int64 {
 func Owned(labels map[string]string, installation, attemptID string) bool {
 	return attemptID != "" && labels[LabelAttempt] == LabelValue(attemptID) &&
 		labels[LabelInstallation] == LabelValue(installation)
+}
+
+// SecretLabels are the labels of a Secret that is made for Jobs of a project.
+func SecretLabels(installation, projectID, backendID string) map[string]string {
+	return map[string]string{
+		LabelInstallation: LabelValue(installation), LabelProject: LabelValue(projectID), LabelStorage: LabelValue(backendID),
+	}
+}
+
+// OwnedSecret says whether a Secret with these labels was made by this installation for Jobs.
+func OwnedSecret(labels map[string]string, installation string) bool {
+	return labels[LabelStorage] != "" && labels[LabelInstallation] == LabelValue(installation)
 }
 
 // Selector selects every Job and pod of an installation.
@@ -167,10 +189,17 @@ func envOf(in Input) []corev1.EnvVar {
 	for _, e := range in.Version.Spec.Env {
 		users[e.Name] = true
 	}
-	env := make([]corev1.EnvVar, 0, len(own)+len(in.Version.Spec.Env))
+	env := make([]corev1.EnvVar, 0, len(own)+len(in.SecretEnv)+len(in.Version.Spec.Env))
 	for _, e := range own {
 		if !users[e.Name] {
 			env = append(env, corev1.EnvVar{Name: e.Name, Value: literal(e.Value)})
+		}
+	}
+	for _, e := range in.SecretEnv {
+		if !users[e.Name] {
+			env = append(env, corev1.EnvVar{Name: e.Name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: in.StorageSecret}, Key: e.Key,
+			}}})
 		}
 	}
 	for _, e := range in.Version.Spec.Env {

@@ -17,6 +17,13 @@ const (
 	LabelAttempt      = "nagelfluh.io/attempt"
 )
 
+// LabelStorage is on the Secrets of storage, beside those of installation and project: the backend. LabelStorageSecret is
+// on the Jobs that take variables from such a Secret: its name.
+const (
+	LabelStorage       = "nagelfluh.io/storage"
+	LabelStorageSecret = "nagelfluh.io/storage-secret"
+)
+
 // Annotations of every Job and pod; their values are as the user wrote them.
 const (
 	AnnotationProcess = "nagelfluh.io/process-name"

@@ -104,10 +104,15 @@ func checkProxied(proxy func(*http.Request) (*url.URL, error), allow []netip.Pre
 	}
 }
 
-// newDialer returns a dial function that checks each address after the name has been resolved, so that no name can lead
-// to a forbidden address, and a tracker that can close all of its connections.
+// newDialer returns the dial function of Dialer, and a tracker that can close all of its connections.
 func newDialer(allow []netip.Prefix) (*connrotation.ConnectionTracker, connrotation.DialFunc) {
-	d := &net.Dialer{
+	tracker := connrotation.NewConnectionTracker()
+	return tracker, connrotation.NewDialerWithTracker(Dialer(allow).DialContext, tracker).DialContext
+}
+
+// Dialer checks each address after the name has been resolved, so that no name can lead to a forbidden address.
+func Dialer(allow []netip.Prefix) *net.Dialer {
+	return &net.Dialer{
 		Timeout: 10 * time.Second,
 		// A peer that vanishes is noticed within about 25 s even on HTTP/1.1, which has no pings.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -119,6 +124,4 @@ func newDialer(allow []netip.Prefix) (*connrotation.ConnectionTracker, connrotat
 			return checkAddr(at.Addr(), allow)
 		},
 	}
-	tracker := connrotation.NewConnectionTracker()
-	return tracker, connrotation.NewDialerWithTracker(d.DialContext, tracker).DialContext
 }

@@ -55,7 +55,7 @@ func Table() []Rule {
 		{"", "pods", []string{"get", "list", "watch"}, JobNamespace, Essential, "what becomes of a Job is not seen"},
 		{"", "pods/log", []string{"get"}, JobNamespace, Required, "logs will not be available"},
 		{"", "events", []string{"list", "watch"}, JobNamespace, Required, "the reasons why a Job waits or has no pod are not seen"},
-		{"", "secrets", []string{"create", "get", "update", "delete"}, JobNamespace, Required, "credentials of registries and storage cannot be brought to Jobs"},
+		{"", "secrets", []string{"create", "get", "update", "delete"}, JobNamespace, Required, "the credentials of storage cannot be brought to Jobs: those of projects with storage fail"},
 		{"coordination.k8s.io", "leases", []string{"get", "create", "update"}, JobNamespace, Required, "a second server on a copy of the database is not noticed"},
 		{"", "nodes", []string{"list"}, Everywhere, Optional, "the capacity is unknown; selectors go by the labels of the cluster"},
 		{"", "pods", []string{"list"}, Everywhere, Optional, "what others use is not seen: free figures are too high"},

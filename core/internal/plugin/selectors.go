@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 	pluginv1 "github.com/nagelfluh/nagelfluh/sdk/proto/nagelfluh/plugin/v1"
 )
 
@@ -58,6 +59,42 @@ func (c chained) SelectClusters(ctx context.Context, s *placement.Snapshot, u pl
 		return placement.Choice{}, err
 	}
 	return choice, nil
+}
+
+// stores is a selector that may be asked for the storage of a new project.
+type stores struct{ chained }
+
+var _ storage.Selector = stores{}
+
+// StorageSelectors returns, in name order, the selectors to ask for the storage of a new project. Like Selectors it holds
+// those that do not run: one that never said what it can is asked, and answers with an error.
+func (h *Host) StorageSelectors() []storage.Selector {
+	var out []storage.Selector
+	for _, s := range h.Selectors() {
+		if c, ok := s.(chained); ok && c.selectsStorage() {
+			out = append(out, stores{c})
+		}
+	}
+	return out
+}
+
+func (c chained) selectsStorage() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.desc == nil || c.desc.able[pluginv1.Capability_CAPABILITY_SELECT_STORAGE]
+}
+
+// SelectStorage asks the plugin.
+func (s stores) SelectStorage(ctx context.Context, u placement.User, p placement.Project, offered []storage.Offer) (a storage.Answer, err error) {
+	err = s.call(ctx, "SelectStorage", selectLimit, func(ctx context.Context, in *instance) (err error) {
+		a, err = in.selectStorage(ctx, u, p, offered)
+		return err
+	})
+	if err != nil {
+		return storage.Answer{}, err
+	}
+	a.Reason = s.redact.clean(a.Reason)
+	return a, nil
 }
 
 // inChain says whether the selector is asked. One that was never usable, and that the operator does not name, is only

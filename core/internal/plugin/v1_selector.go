@@ -13,6 +13,7 @@ import (
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 	selectorv1 "github.com/nagelfluh/nagelfluh/sdk/proto/nagelfluh/selector/v1"
 )
 
@@ -79,6 +80,29 @@ func (in *instance) selectClusters(ctx context.Context, s *placement.Snapshot, u
 		return placement.Choice{Abstained: true, Reason: cut(a.Abstained.GetReason(), maxReason)}, nil
 	}
 	return placement.Choice{}, errors.New("it answered neither with clusters nor abstained")
+}
+
+// selectStorage asks where a new project keeps its data.
+func (in *instance) selectStorage(ctx context.Context, u placement.User, p placement.Project, offered []storage.Offer) (storage.Answer, error) {
+	r := &selectorv1.SelectStorageRequest{User: userV1(u), Project: projectV1(p)}
+	for _, o := range offered {
+		r.Backends = append(r.Backends, &selectorv1.StorageBackend{Id: o.ID, Name: o.Name, Type: o.Type, Labels: o.Labels, IsDefault: o.Default})
+	}
+	answer, err := in.selector.SelectStorage(ctx, r)
+	if err != nil {
+		return storage.Answer{}, err
+	}
+	switch a := answer.GetAnswer().(type) {
+	case *selectorv1.SelectStorageResponse_Selected:
+		id, reason := a.Selected.GetBackendId(), a.Selected.GetReason()
+		if id == "" || strings.TrimSpace(reason) == "" {
+			return storage.Answer{}, errors.New("it selected without naming a storage backend or a reason")
+		}
+		return storage.Answer{BackendID: cut(id, maxReason), Reason: cut(reason, maxReason)}, nil
+	case *selectorv1.SelectStorageResponse_Abstained:
+		return storage.Answer{Abstained: true, Reason: cut(a.Abstained.GetReason(), maxReason)}, nil
+	}
+	return storage.Answer{}, errors.New("it answered neither selected nor abstained")
 }
 
 func userV1(u placement.User) *selectorv1.User {

@@ -14,6 +14,7 @@ type Project struct {
 	HomeCluster string   // id of its own default cluster; empty: none
 	Allowed     []string // ids of the clusters that it may use; nil: all
 	Members     []string // user ids, sorted
+	Storage     string   // id of the storage backend of its data; empty: none
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	Revision    int64 // counts the changes

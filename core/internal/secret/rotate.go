@@ -19,7 +19,7 @@ type Rotation struct {
 	Primary    Key      `json:"primary"`
 	Encrypted  int      `json:"encrypted"`  // texts that were encrypted anew
 	Dropped    []Key    `json:"dropped"`    // keys that are no longer in the file
-	Unreadable []string `json:"unreadable"` // ids of clusters whose config cannot be decrypted; their keys stay
+	Unreadable []string `json:"unreadable"` // whose secrets cannot be decrypted: "cluster" and its id, for one; their keys stay
 }
 
 // Rotate makes a new primary key and encrypts every text anew with it, also beside a running server; with dropOld, keys
@@ -66,12 +66,12 @@ func (b *Box) reseal(ctx context.Context, s Store, out *Rotation) error {
 		}
 		stale := false
 		for _, t := range texts {
-			if sealed, err := parse(t.Stored); err == nil && sealed.key == keys.primary().ID || slices.Contains(out.Unreadable, t.ID) {
+			if sealed, err := parse(t.Stored); err == nil && sealed.key == keys.primary().ID || slices.Contains(out.Unreadable, t.Of) {
 				continue
 			}
 			plain, err := b.Open(t.Place, t.Stored)
 			if errors.Is(err, ErrUnreadable) {
-				out.Unreadable = append(out.Unreadable, t.ID)
+				out.Unreadable = append(out.Unreadable, t.Of)
 				continue
 			}
 			if err != nil {
@@ -80,7 +80,7 @@ func (b *Box) reseal(ctx context.Context, s Store, out *Rotation) error {
 			stale = true
 			done, err := s.Reseal(ctx, t, func() (string, error) { return b.Seal(t.Place, plain) })
 			if err != nil {
-				return fmt.Errorf("encrypt the provider config of cluster %s anew: %w", t.ID, err)
+				return fmt.Errorf("encrypt the secret of %s anew: %w", t.Of, err)
 			}
 			if done {
 				out.Encrypted++

@@ -1,5 +1,5 @@
-// Package secret keeps provider configs unreadable in the database: they are encrypted with a Tink keyset that lies in a
-// file outside of it.
+// Package secret keeps provider configs and the credentials of storage backends unreadable in the database: they are
+// encrypted with a Tink keyset that lies in a file outside of it.
 //
 // A sealed text is bound to its place, so one that is copied to another row does not open there. Whoever seals must hold
 // off the removal of keys meanwhile: see Store. The file is read again when it has changed, so a rotation by another
@@ -31,7 +31,7 @@ var (
 
 // Text is a secret as the database has it.
 type Text struct {
-	ID     string // of its cluster
+	Of     string // such as "cluster" and its id
 	Place  string // what it is bound to
 	Stored string
 }

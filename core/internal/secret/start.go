@@ -11,7 +11,7 @@ import (
 type Started struct {
 	Created    bool     // the keyset's file is new
 	Encrypted  int      // texts that were plain before
-	Unreadable []string // ids of clusters whose config cannot be decrypted, for their rows were changed
+	Unreadable []string // whose secrets cannot be decrypted, for their rows were changed: "cluster" and its id, for one
 }
 
 // Start makes the keyset at the first start, refuses one that does not fit the database, and encrypts what is still plain.
@@ -34,12 +34,12 @@ func (b *Box) Start(ctx context.Context, s Store) (out Started, err error) {
 	for _, t := range texts {
 		if t.sealed() {
 			if _, err := b.Open(t.Place, t.Stored); err != nil {
-				out.Unreadable = append(out.Unreadable, t.ID)
+				out.Unreadable = append(out.Unreadable, t.Of)
 			}
 			continue
 		}
 		if _, err := s.Reseal(ctx, t, func() (string, error) { return b.Seal(t.Place, []byte(t.Stored)) }); err != nil {
-			return out, fmt.Errorf("encrypt the provider config of cluster %s: %w", t.ID, err)
+			return out, fmt.Errorf("encrypt the secret of %s: %w", t.Of, err)
 		}
 		out.Encrypted++
 	}
@@ -80,7 +80,7 @@ func look(ctx context.Context, s Store) (texts []Text, known []string, err error
 func (b *Box) fits(texts []Text, known []string) error {
 	keys, err := b.current()
 	if errors.Is(err, ErrMissing) && (len(known) > 0 || slices.ContainsFunc(texts, Text.sealed)) {
-		return fmt.Errorf("%w, and the database holds provider configs that only it can decrypt; put the file back from its backup, or say in "+
+		return fmt.Errorf("%w, and the database holds secrets that only it can decrypt; put the file back from its backup, or say in "+
 			"secrets.keyset_file where it is; docs/operations/secrets.md says what to do when it is lost", err)
 	}
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *Box) fits(texts []Text, known []string) error {
 	}
 	for _, t := range texts {
 		if s, err := parse(t.Stored); err == nil && !keys.has(s.key) {
-			return wrong("key %d, which the provider config of cluster %s needs", s.key, t.ID)
+			return wrong("key %d, which the secret of %s needs", s.key, t.Of)
 		}
 	}
 	return nil
@@ -110,8 +110,8 @@ type Status struct {
 	Problem    string   `json:"problem,omitempty"` // why a server would refuse to start; empty: it would not
 	Encrypted  bool     `json:"encrypted"`         // a server has encrypted the database
 	Keys       []KeyUse `json:"keys"`
-	Plain      []string `json:"plain"`      // ids of clusters whose config is not encrypted
-	Unreadable []string `json:"unreadable"` // ids of clusters whose config cannot be decrypted
+	Plain      []string `json:"plain"`      // whose secrets are not encrypted: "cluster" and its id, for one
+	Unreadable []string `json:"unreadable"` // whose secrets cannot be decrypted: "cluster" and its id, for one
 }
 
 // KeyUse is a key and the number of texts that need it.
@@ -139,9 +139,9 @@ func (b *Box) Status(ctx context.Context, s Store) (Status, error) {
 	}
 	for _, t := range texts {
 		if !t.sealed() {
-			out.Plain = append(out.Plain, t.ID)
+			out.Plain = append(out.Plain, t.Of)
 		} else if _, err := b.Open(t.Place, t.Stored); err != nil {
-			out.Unreadable = append(out.Unreadable, t.ID)
+			out.Unreadable = append(out.Unreadable, t.Of)
 		}
 	}
 	return out, nil

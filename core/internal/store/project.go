@@ -12,6 +12,7 @@ import (
 
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
 
 type projectModel struct {
@@ -25,6 +26,8 @@ type projectModel struct {
 	CreatedAt   int64
 	UpdatedAt   int64
 	Revision    int64
+
+	StorageBackend string `bun:",nullzero"`
 }
 
 type memberModel struct {
@@ -38,6 +41,7 @@ func (m projectModel) project(members []string) project.Project {
 	p := project.Project{
 		ID: m.ID, Name: m.Name, Labels: labelsOf(m.Labels), HomeCluster: m.HomeCluster, Members: members,
 		CreatedAt: timeOf(m.CreatedAt), UpdatedAt: timeOf(m.UpdatedAt), Revision: m.Revision,
+		Storage: m.StorageBackend,
 	}
 	if m.Allowed != nil {
 		p.Allowed = []string{} // an empty list allows none, no list allows all
@@ -47,7 +51,7 @@ func (m projectModel) project(members []string) project.Project {
 }
 
 func projectRow(p project.Project) projectModel {
-	m := projectModel{ID: p.ID, Name: p.Name, Labels: labelsJSON(p.Labels), HomeCluster: p.HomeCluster}
+	m := projectModel{ID: p.ID, Name: p.Name, Labels: labelsJSON(p.Labels), HomeCluster: p.HomeCluster, StorageBackend: p.Storage}
 	if p.Allowed != nil {
 		s := toJSON(p.Allowed)
 		m.Allowed = &s
@@ -103,8 +107,8 @@ func getProject(ctx context.Context, db bun.IDB, q *bun.SelectQuery, what string
 }
 
 // CreateProject stores a project and returns it as stored. An empty id is filled in; times and revision are set here. A
-// name in use is project.ErrNameUsed; an unknown home cluster is cluster.ErrNotFound, an unknown member
-// auth.ErrNotFound.
+// name in use is project.ErrNameUsed; an unknown home cluster is cluster.ErrNotFound, an unknown storage
+// backend storage.ErrNotFound, an unknown member auth.ErrNotFound.
 func (db *DB) CreateProject(ctx context.Context, p project.Project) (project.Project, error) {
 	p.ID = cmp.Or(p.ID, newID())
 	m := projectRow(p)
@@ -113,6 +117,9 @@ func (db *DB) CreateProject(ctx context.Context, p project.Project) (project.Pro
 	members := memberList(p.Members)
 	err := db.write(ctx, "create-project", func(t *tx) error {
 		if err := t.homeCluster(ctx, m.HomeCluster); err != nil {
+			return err
+		}
+		if err := t.projectStorage(ctx, m.StorageBackend); err != nil {
 			return err
 		}
 		if _, err := t.NewInsert().Model(&m).Exec(ctx); err != nil {
@@ -154,6 +161,11 @@ func (db *DB) UpdateProject(ctx context.Context, id string, revision *int64, cha
 				return err
 			}
 		}
+		if next.StorageBackend != before.Storage {
+			if err := t.projectStorage(ctx, next.StorageBackend); err != nil {
+				return err
+			}
+		}
 		next.CreatedAt, next.UpdatedAt, next.Revision = micros(before.CreatedAt), micros(now()), before.Revision+1
 		if _, err := t.NewUpdate().Model(&next).WherePK().Exec(ctx); err != nil {
 			return nameUsed(err, project.ErrNameUsed, next.Name)
@@ -174,6 +186,23 @@ func (t *tx) homeCluster(ctx context.Context, id string) error {
 		return nil
 	}
 	return t.holdCluster(ctx, id)
+}
+
+// projectStorage makes sure that a backend is there and is neither removed nor moved before the transaction ends.
+func (t *tx) projectStorage(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	var one int
+	query := "SELECT 1 FROM storage_backends WHERE id = ?"
+	if t.db.rowLocks() {
+		query += " FOR SHARE"
+	}
+	err := t.get(ctx, query, []any{id}, &one)
+	if noRows(err) {
+		return fmt.Errorf("%w: %s", storage.ErrNotFound, id)
+	}
+	return err
 }
 
 func (t *tx) setMembers(ctx context.Context, projectID string, members []string) error {

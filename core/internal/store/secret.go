@@ -5,11 +5,14 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/uptrace/bun"
+
 	"github.com/nagelfluh/nagelfluh/core/internal/secret"
+	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 	"github.com/nagelfluh/nagelfluh/migrations"
 )
 
-// Sealer encrypts provider configs. What it makes is bound to the place and opens nowhere else.
+// Sealer encrypts provider configs and the credentials of storage backends. What it makes is bound to the place and opens nowhere else.
 type Sealer interface {
 	Seal(place string, plain []byte) (string, error)
 	Open(place, sealed string) ([]byte, error)
@@ -19,10 +22,17 @@ type Sealer interface {
 // noConfig holds nothing secret and is stored as it is.
 const noConfig = "{}"
 
-// configPlace must never change: what is sealed is bound to it.
-func configPlace(clusterID string) string { return "clusters.provider_config of " + clusterID }
+// These must never change: what is sealed is bound to them.
+const (
+	configPlaces      = "clusters.provider_config of "
+	credentialsPlaces = "storage_backends.credentials of "
+)
 
-var errNoSealer = errors.New("store: this database was opened without a keyset, so it takes no provider configs")
+func configPlace(clusterID string) string { return configPlaces + clusterID }
+
+func credentialsPlace(backendID string) string { return credentialsPlaces + backendID }
+
+var errNoSealer = errors.New("store: this database was opened without a keyset, so it takes no secrets")
 
 // configOf returns a row's provider config; nil: it cannot be decrypted.
 func (db *DB) configOf(m clusterModel) []byte {
@@ -55,44 +65,90 @@ func (t *tx) sealConfig(ctx context.Context, id string, config []byte, before st
 	return t.seal(ctx, func() (string, error) { return t.db.sealer.Seal(configPlace(id), config) })
 }
 
-// seal calls f while no key is removed. On SQLite the only writer is here.
+// credentialsOf returns a row's credentials; none: they cannot be decrypted.
+func (db *DB) credentialsOf(m storageModel) storage.Credentials {
+	if db.sealer == nil {
+		return storage.Credentials{}
+	}
+	plain, err := db.sealer.Open(credentialsPlace(m.ID), m.Credentials)
+	if err != nil {
+		return storage.Credentials{}
+	}
+	c, err := storage.Decode(plain)
+	if err != nil {
+		return storage.Credentials{}
+	}
+	return c
+}
+
+// sealCredentials returns what is to be stored for credentials; before is what is stored, which stays when it means the
+// same, or when there are none in its place. The keys are held.
+func (t *tx) sealCredentials(id string, c storage.Credentials, before string) (string, error) {
+	plain := c.Encode()
+	switch {
+	case t.db.sealer == nil:
+		return "", errNoSealer
+	case before != "" && (c == storage.Credentials{} || t.db.sealer.Same(credentialsPlace(id), before, plain)):
+		return before, nil
+	}
+	return t.db.sealer.Seal(credentialsPlace(id), plain)
+}
+
+// holdKeys keeps every key from being removed until the transaction ends. On SQLite the only writer is here.
+func (t *tx) holdKeys(ctx context.Context) error {
+	if !t.db.rowLocks() {
+		return nil
+	}
+	_, err := t.exec(ctx, "LOCK TABLE clusters IN ROW EXCLUSIVE MODE")
+	return err
+}
+
+// seal calls f while no key is removed.
 func (t *tx) seal(ctx context.Context, f func() (string, error)) (string, error) {
-	if t.db.rowLocks() {
-		if _, err := t.exec(ctx, "LOCK TABLE clusters IN ROW EXCLUSIVE MODE"); err != nil {
-			return "", err
-		}
+	if err := t.holdKeys(ctx); err != nil {
+		return "", err
 	}
 	return f()
 }
 
 var _ secret.Store = (*DB)(nil)
 
-// Secrets returns every provider config as it is stored, but for those that are empty.
-func (db *DB) Secrets(ctx context.Context) ([]secret.Text, error) {
-	var rows []clusterModel
-	if err := db.ro.NewSelect().Model(&rows).Column("id", "provider_config").Where("c.provider_config <> ?", noConfig).Order("c.id").Scan(ctx); err != nil {
+// Secrets returns every provider config, but for those that are empty, and the credentials of every storage backend, as
+// they are stored.
+func (db *DB) Secrets(ctx context.Context) ([]secret.Text, error) { return texts(ctx, db.ro) }
+
+func texts(ctx context.Context, db bun.IDB) ([]secret.Text, error) {
+	var clusters []clusterModel
+	if err := db.NewSelect().Model(&clusters).Column("id", "provider_config").Where("c.provider_config <> ?", noConfig).Order("c.id").Scan(ctx); err != nil {
 		return nil, err
 	}
-	return texts(rows), nil
-}
-
-func texts(rows []clusterModel) []secret.Text {
-	out := make([]secret.Text, len(rows))
-	for i, m := range rows {
-		out[i] = secret.Text{ID: m.ID, Place: configPlace(m.ID), Stored: m.ProviderConfig}
+	var backends []storageModel
+	if err := db.NewSelect().Model(&backends).Column("id", "credentials").Order("sb.id").Scan(ctx); err != nil {
+		return nil, err
 	}
-	return out
+	out := make([]secret.Text, 0, len(clusters)+len(backends))
+	for _, m := range clusters {
+		out = append(out, secret.Text{Of: "cluster " + m.ID, Place: configPlace(m.ID), Stored: m.ProviderConfig})
+	}
+	for _, m := range backends {
+		out = append(out, secret.Text{Of: "storage backend " + m.ID, Place: credentialsPlace(m.ID), Stored: m.Credentials})
+	}
+	return out, nil
 }
 
-// Reseal puts what seal returns in the place of a stored config, unless that has changed: then it says false. It is no
-// change of the cluster: the config means the same.
+// Reseal puts what seal returns in the place of a stored text, unless that has changed: then it says false. It is no
+// change of the row: the text means the same.
 func (db *DB) Reseal(ctx context.Context, old secret.Text, seal func() (string, error)) (done bool, err error) {
+	query, id := "UPDATE clusters SET provider_config = ? WHERE id = ? AND provider_config = ?", strings.TrimPrefix(old.Place, configPlaces)
+	if backend, is := strings.CutPrefix(old.Place, credentialsPlaces); is {
+		query, id = "UPDATE storage_backends SET credentials = ? WHERE id = ? AND credentials = ?", backend
+	}
 	err = db.write(ctx, "reseal", func(t *tx) error {
 		next, err := t.seal(ctx, seal)
 		if err != nil {
 			return err
 		}
-		res, err := t.exec(ctx, "UPDATE clusters SET provider_config = ? WHERE id = ? AND provider_config = ?", next, old.ID, old.Stored)
+		res, err := t.exec(ctx, query, next, id, old.Stored)
 		if err != nil {
 			return err
 		}
@@ -113,11 +169,11 @@ func (db *DB) ChangeKeys(ctx context.Context, change func([]secret.Text) (finger
 				return err
 			}
 		}
-		var rows []clusterModel
-		if err := t.NewSelect().Model(&rows).Column("id", "provider_config").Where("c.provider_config <> ?", noConfig).Scan(ctx); err != nil {
+		all, err := texts(ctx, t)
+		if err != nil {
 			return err
 		}
-		fingerprints, err := change(texts(rows))
+		fingerprints, err := change(all)
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestConfigsAreEncrypted(t *testing.T) {
 				t.Errorf("the other row: %s", got.ProviderConfig)
 			}
 			s := must(box.Status(ctx, db))(t)
-			if len(s.Unreadable) != 1 || s.Unreadable[0] != a.ID {
+			if len(s.Unreadable) != 1 || s.Unreadable[0] != "cluster "+a.ID {
 				t.Errorf("%+v", s)
 			}
 			// A change of something else keeps what cannot be read; a new config heals the row.

@@ -13,6 +13,8 @@ const (
 	SettingDefaultCluster = "default_cluster" // id of the default cluster; empty: none
 	SettingInstallation   = "installation_id" // names this installation at the clusters; made at the first start
 
+	settingDefaultStorage = "default_storage" // id of the default storage backend; empty: none
+
 	settingKeyset = "keyset" // fingerprints of the keys that the provider configs are sealed with
 )
 

@@ -17,22 +17,22 @@ import (
 
 // Defines values for AskedAnswer.
 const (
-	Abstained AskedAnswer = "abstained"
-	Error     AskedAnswer = "error"
-	Refused   AskedAnswer = "refused"
-	Selected  AskedAnswer = "selected"
+	AskedAnswerAbstained AskedAnswer = "abstained"
+	AskedAnswerError     AskedAnswer = "error"
+	AskedAnswerRefused   AskedAnswer = "refused"
+	AskedAnswerSelected  AskedAnswer = "selected"
 )
 
 // Valid indicates whether the value is a known member of the AskedAnswer enum.
 func (e AskedAnswer) Valid() bool {
 	switch e {
-	case Abstained:
+	case AskedAnswerAbstained:
 		return true
-	case Error:
+	case AskedAnswerError:
 		return true
-	case Refused:
+	case AskedAnswerRefused:
 		return true
-	case Selected:
+	case AskedAnswerSelected:
 		return true
 	default:
 		return false
@@ -165,6 +165,117 @@ func (e State) Valid() bool {
 	}
 }
 
+// Defines values for StorageBackendType.
+const (
+	StorageBackendTypeS3 StorageBackendType = "s3"
+)
+
+// Valid indicates whether the value is a known member of the StorageBackendType enum.
+func (e StorageBackendType) Valid() bool {
+	switch e {
+	case StorageBackendTypeS3:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageBackendCreateType.
+const (
+	StorageBackendCreateTypeS3 StorageBackendCreateType = "s3"
+)
+
+// Valid indicates whether the value is a known member of the StorageBackendCreateType enum.
+func (e StorageBackendCreateType) Valid() bool {
+	switch e {
+	case StorageBackendCreateTypeS3:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageReportClass.
+const (
+	StorageReportClassBucket      StorageReportClass = "bucket"
+	StorageReportClassClock       StorageReportClass = "clock"
+	StorageReportClassConnection  StorageReportClass = "connection"
+	StorageReportClassContent     StorageReportClass = "content"
+	StorageReportClassCredentials StorageReportClass = "credentials"
+	StorageReportClassDNS         StorageReportClass = "dns"
+	StorageReportClassDenied      StorageReportClass = "denied"
+	StorageReportClassNotS3       StorageReportClass = "not-s3"
+	StorageReportClassOk          StorageReportClass = "ok"
+	StorageReportClassOther       StorageReportClass = "other"
+	StorageReportClassPermissions StorageReportClass = "permissions"
+	StorageReportClassRefused     StorageReportClass = "refused"
+	StorageReportClassRegion      StorageReportClass = "region"
+	StorageReportClassServer      StorageReportClass = "server"
+	StorageReportClassTLS         StorageReportClass = "tls"
+	StorageReportClassTimeout     StorageReportClass = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the StorageReportClass enum.
+func (e StorageReportClass) Valid() bool {
+	switch e {
+	case StorageReportClassBucket:
+		return true
+	case StorageReportClassClock:
+		return true
+	case StorageReportClassConnection:
+		return true
+	case StorageReportClassContent:
+		return true
+	case StorageReportClassCredentials:
+		return true
+	case StorageReportClassDNS:
+		return true
+	case StorageReportClassDenied:
+		return true
+	case StorageReportClassNotS3:
+		return true
+	case StorageReportClassOk:
+		return true
+	case StorageReportClassOther:
+		return true
+	case StorageReportClassPermissions:
+		return true
+	case StorageReportClassRefused:
+		return true
+	case StorageReportClassRegion:
+		return true
+	case StorageReportClassServer:
+		return true
+	case StorageReportClassTLS:
+		return true
+	case StorageReportClassTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorageReportStep.
+const (
+	Delete StorageReportStep = "delete"
+	Get    StorageReportStep = "get"
+	Put    StorageReportStep = "put"
+)
+
+// Valid indicates whether the value is a known member of the StorageReportStep enum.
+func (e StorageReportStep) Valid() bool {
+	switch e {
+	case Delete:
+		return true
+	case Get:
+		return true
+	case Put:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConnectionTest.
 const (
 	ConnectionTestRun  ConnectionTest = "run"
@@ -213,6 +324,42 @@ func (e UpdateClusterParamsConnectionTest) Valid() bool {
 	case UpdateClusterParamsConnectionTestRun:
 		return true
 	case UpdateClusterParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateStorageBackendParamsConnectionTest.
+const (
+	CreateStorageBackendParamsConnectionTestRun  CreateStorageBackendParamsConnectionTest = "run"
+	CreateStorageBackendParamsConnectionTestSkip CreateStorageBackendParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the CreateStorageBackendParamsConnectionTest enum.
+func (e CreateStorageBackendParamsConnectionTest) Valid() bool {
+	switch e {
+	case CreateStorageBackendParamsConnectionTestRun:
+		return true
+	case CreateStorageBackendParamsConnectionTestSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdateStorageBackendParamsConnectionTest.
+const (
+	UpdateStorageBackendParamsConnectionTestRun  UpdateStorageBackendParamsConnectionTest = "run"
+	UpdateStorageBackendParamsConnectionTestSkip UpdateStorageBackendParamsConnectionTest = "skip"
+)
+
+// Valid indicates whether the value is a known member of the UpdateStorageBackendParamsConnectionTest enum.
+func (e UpdateStorageBackendParamsConnectionTest) Valid() bool {
+	switch e {
+	case UpdateStorageBackendParamsConnectionTestRun:
+		return true
+	case UpdateStorageBackendParamsConnectionTestSkip:
 		return true
 	default:
 		return false
@@ -922,6 +1069,21 @@ type DefaultClusterSet struct {
 	Cluster string `json:"cluster"`
 }
 
+// DefaultStorage defines model for DefaultStorage.
+type DefaultStorage struct {
+	// StorageID Id. Absent when none is set.
+	StorageID string `json:"storage_id,omitempty,omitzero"`
+
+	// StorageName Name. Absent when none is set.
+	StorageName string `json:"storage_name,omitempty,omitzero"`
+}
+
+// DefaultStorageSet defines model for DefaultStorageSet.
+type DefaultStorageSet struct {
+	// Storage Id or name of a storage backend; empty, none.
+	Storage string `json:"storage"`
+}
+
 // EnvVar defines model for EnvVar.
 type EnvVar struct {
 	// Name Letters, digits, `-`, `_` and `.`; not a digit first. Each name once.
@@ -1290,6 +1452,9 @@ type Project struct {
 	// Name Name.
 	Name string `json:"name"`
 
+	// Storage Id of the storage backend of its data, whose keys begin with the backend's prefix and the project's id. Absent, none.
+	Storage string `json:"storage,omitempty,omitzero"`
+
 	// UpdatedAt When it last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 }
@@ -1310,6 +1475,12 @@ type ProjectCreate struct {
 
 	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.
 	Name Slug `json:"name"`
+
+	// NoStorage True: it gets no storage backend. Not together with `storage`.
+	NoStorage bool `json:"no_storage,omitempty,omitzero"`
+
+	// Storage Id or name of the storage backend of its data. Absent, the selectors are asked, then the default is taken.
+	Storage string `json:"storage,omitempty,omitzero"`
 }
 
 // ProjectList defines model for ProjectList.
@@ -1337,6 +1508,9 @@ type ProjectPatch struct {
 
 	// Name Its new name.
 	Name *string `json:"name,omitempty"`
+
+	// Storage Id or name of the storage backend for new Jobs; empty, none. What lies at the one before stays there.
+	Storage *string `json:"storage,omitempty"`
 }
 
 // RemovedAttempt defines model for RemovedAttempt.
@@ -1443,6 +1617,207 @@ type Spec struct {
 // State Where an attempt stands. `placing`: no cluster yet. `creating`: a cluster is chosen. `queued`: the Job exists, nothing runs. `running`. `cancelling`: a stop is asked
 // for and not confirmed. Ended: `succeeded`, `failed`, `cancelled`, `unknown` (the Job was gone before its result was read).
 type State string
+
+// StorageBackend defines model for StorageBackend.
+type StorageBackend struct {
+	// Bucket Bucket.
+	Bucket string `json:"bucket"`
+
+	// CreatedAt When it was added.
+	CreatedAt time.Time `json:"created_at"`
+
+	// Default True: new projects get it when nothing else is said.
+	Default bool `json:"default"`
+
+	// Endpoint URL of the server.
+	Endpoint string `json:"endpoint"`
+
+	// HasCredentials False: those that are stored cannot be decrypted.
+	HasCredentials bool `json:"has_credentials"`
+
+	// ID Id.
+	ID string `json:"id"`
+
+	// Labels Labels, which selector plugins see. Absent when there are none.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Name Name.
+	Name string `json:"name"`
+
+	// PathStyle True: https://endpoint/bucket.
+	PathStyle bool `json:"path_style"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing. A project's own begin with this and its id.
+	Prefix string `json:"prefix"`
+
+	// Projects Number of projects that use it.
+	Projects int32 `json:"projects"`
+
+	// Region Region.
+	Region string `json:"region"`
+
+	// Revision Counts the changes.
+	Revision int64 `json:"revision"`
+
+	// Type Kind of storage.
+	Type StorageBackendType `json:"type"`
+
+	// UpdatedAt When it last changed.
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// Warnings Remarks on what was just stored. Absent when there are none.
+	Warnings []string `json:"warnings,omitempty,omitzero"`
+}
+
+// StorageBackendType Kind of storage.
+type StorageBackendType string
+
+// StorageBackendCreate defines model for StorageBackendCreate.
+type StorageBackendCreate struct {
+	// Bucket Bucket; it must exist.
+	Bucket string `json:"bucket"`
+
+	// Credentials Write-only.
+	Credentials StorageCredentials `json:"credentials"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint string `json:"endpoint"`
+
+	// Labels Absent, none.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Name Letters, digits, `.`, `_` and `-`; a letter or digit at both ends; unique.
+	Name Slug `json:"name"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle bool `json:"path_style,omitempty,omitzero"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix string `json:"prefix,omitempty,omitzero"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region string `json:"region,omitempty,omitzero"`
+
+	// Type Kind of storage; s3 when it is absent.
+	Type StorageBackendCreateType `json:"type,omitempty,omitzero"`
+}
+
+// StorageBackendCreateType Kind of storage; s3 when it is absent.
+type StorageBackendCreateType string
+
+// StorageBackendList defines model for StorageBackendList.
+type StorageBackendList struct {
+	// Items By name.
+	Items []StorageBackend `json:"items"`
+}
+
+// StorageBackendPatch defines model for StorageBackendPatch.
+type StorageBackendPatch struct {
+	// Bucket Bucket; it must exist.
+	Bucket *string `json:"bucket,omitempty"`
+
+	// Credentials Both keys, and the session token if there is one.
+	Credentials *StorageCredentials `json:"credentials,omitempty"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint *string `json:"endpoint,omitempty"`
+
+	// Labels All its labels; those that are not sent go.
+	Labels *map[string]string `json:"labels,omitempty"`
+
+	// Name Its new name.
+	Name *string `json:"name,omitempty"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle *bool `json:"path_style,omitempty"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix *string `json:"prefix,omitempty"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region *string `json:"region,omitempty"`
+}
+
+// StorageCredentials Write-only.
+type StorageCredentials struct {
+	// AccessKeyID Access key.
+	AccessKeyID string `json:"access_key_id"`
+
+	// SecretAccessKey Secret key.
+	SecretAccessKey string `json:"secret_access_key"`
+
+	// SessionToken Session token of temporary credentials. Absent, none.
+	SessionToken string `json:"session_token,omitempty,omitzero"`
+}
+
+// StorageReport defines model for StorageReport.
+type StorageReport struct {
+	// Class What kind of thing came out.
+	Class StorageReportClass `json:"class"`
+
+	// Message One sentence, with the remedy when it failed.
+	Message string `json:"message"`
+
+	// Ok True: an object was written, read and deleted.
+	Ok bool `json:"ok"`
+
+	// Step Where it failed. Absent when it did not.
+	Step StorageReportStep `json:"step,omitempty,omitzero"`
+
+	// TestedAt When it began.
+	TestedAt time.Time `json:"tested_at"`
+
+	// TookMs How long it took.
+	TookMs float64 `json:"took_ms"`
+}
+
+// StorageReportClass What kind of thing came out.
+type StorageReportClass string
+
+// StorageReportStep Where it failed. Absent when it did not.
+type StorageReportStep string
+
+// StorageTestPatch defines model for StorageTestPatch.
+type StorageTestPatch struct {
+	// Bucket Bucket; it must exist.
+	Bucket *string `json:"bucket,omitempty"`
+
+	// Credentials Both keys, and the session token if there is one.
+	Credentials *StorageCredentials `json:"credentials,omitempty"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint *string `json:"endpoint,omitempty"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle *bool `json:"path_style,omitempty"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix *string `json:"prefix,omitempty"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region *string `json:"region,omitempty"`
+}
+
+// StorageTestRequest defines model for StorageTestRequest.
+type StorageTestRequest struct {
+	// Bucket Bucket; it must exist.
+	Bucket string `json:"bucket"`
+
+	// Credentials Write-only.
+	Credentials StorageCredentials `json:"credentials"`
+
+	// Endpoint URL of the server alone, such as https://s3.example.org.
+	Endpoint string `json:"endpoint"`
+
+	// PathStyle True: https://endpoint/bucket, as most servers other than AWS want it; false: https://bucket.endpoint.
+	PathStyle bool `json:"path_style,omitempty,omitzero"`
+
+	// Prefix What the keys of all projects begin with; empty, nothing.
+	Prefix string `json:"prefix,omitempty,omitzero"`
+
+	// Region Region; us-east-1 when it is absent or empty, which servers without regions take.
+	Region string `json:"region,omitempty,omitzero"`
+}
 
 // Submission defines model for Submission.
 type Submission struct {
@@ -1586,6 +1961,9 @@ type Limit = int32
 // ProjectRef defines model for ProjectRef.
 type ProjectRef = string
 
+// StorageRef defines model for StorageRef.
+type StorageRef = string
+
 // VersionRef defines model for VersionRef.
 type VersionRef = string
 
@@ -1642,6 +2020,33 @@ type SubmitProcessParams struct {
 	// IdempotencyKey Makes repeating the request safe; unique within the project. Absent, each request makes a version.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
+
+// CreateStorageBackendParams defines parameters for CreateStorageBackend.
+type CreateStorageBackendParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *CreateStorageBackendParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+}
+
+// CreateStorageBackendParamsConnectionTest defines parameters for CreateStorageBackend.
+type CreateStorageBackendParamsConnectionTest string
+
+// DeleteStorageBackendParams defines parameters for DeleteStorageBackend.
+type DeleteStorageBackendParams struct {
+	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateStorageBackendParams defines parameters for UpdateStorageBackend.
+type UpdateStorageBackendParams struct {
+	// ConnectionTest `run`: test the connection before it is stored. `skip`: store it although the cluster cannot be reached now; what the policy for kubeconfigs refuses is refused all the same.
+	ConnectionTest *UpdateStorageBackendParamsConnectionTest `form:"connection_test,omitempty" json:"connection_test,omitempty"`
+
+	// IfMatch The `ETag` of the cluster as it was read. Absent, or `*`, the change is made in any case.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// UpdateStorageBackendParamsConnectionTest defines parameters for UpdateStorageBackend.
+type UpdateStorageBackendParamsConnectionTest string
 
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
@@ -1708,6 +2113,21 @@ type DryRunJSONRequestBody = Submission
 
 // SetDefaultClusterJSONRequestBody defines body for SetDefaultCluster for application/json ContentType.
 type SetDefaultClusterJSONRequestBody = DefaultClusterSet
+
+// SetDefaultStorageJSONRequestBody defines body for SetDefaultStorage for application/json ContentType.
+type SetDefaultStorageJSONRequestBody = DefaultStorageSet
+
+// CreateStorageBackendJSONRequestBody defines body for CreateStorageBackend for application/json ContentType.
+type CreateStorageBackendJSONRequestBody = StorageBackendCreate
+
+// TestStorageJSONRequestBody defines body for TestStorage for application/json ContentType.
+type TestStorageJSONRequestBody = StorageTestRequest
+
+// UpdateStorageBackendJSONRequestBody defines body for UpdateStorageBackend for application/json ContentType.
+type UpdateStorageBackendJSONRequestBody = StorageBackendPatch
+
+// TestStorageBackendJSONRequestBody defines body for TestStorageBackend for application/json ContentType.
+type TestStorageBackendJSONRequestBody = StorageTestPatch
 
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = UserCreate
@@ -1798,6 +2218,33 @@ type ServerInterface interface {
 	// SetDefaultCluster Set the default cluster (admins)
 	// (PUT /settings/default-cluster)
 	SetDefaultCluster(ctx echo.Context) error
+	// GetDefaultStorage The default storage backend (admins)
+	// (GET /settings/default-storage)
+	GetDefaultStorage(ctx echo.Context) error
+	// SetDefaultStorage Set the default storage backend (admins)
+	// (PUT /settings/default-storage)
+	SetDefaultStorage(ctx echo.Context) error
+	// ListStorageBackends Every storage backend, by name (admins)
+	// (GET /storage-backends)
+	ListStorageBackends(ctx echo.Context) error
+	// CreateStorageBackend Add a storage backend (admins)
+	// (POST /storage-backends)
+	CreateStorageBackend(ctx echo.Context, params CreateStorageBackendParams) error
+	// TestStorage Test a storage backend that is not stored (admins)
+	// (POST /storage-backends/test)
+	TestStorage(ctx echo.Context) error
+	// DeleteStorageBackend Remove a storage backend (admins)
+	// (DELETE /storage-backends/{backend})
+	DeleteStorageBackend(ctx echo.Context, backend StorageRef, params DeleteStorageBackendParams) error
+	// GetStorageBackend One storage backend (admins)
+	// (GET /storage-backends/{backend})
+	GetStorageBackend(ctx echo.Context, backend StorageRef) error
+	// UpdateStorageBackend Change a storage backend (admins)
+	// (PATCH /storage-backends/{backend})
+	UpdateStorageBackend(ctx echo.Context, backend StorageRef, params UpdateStorageBackendParams) error
+	// TestStorageBackend Test a storage backend (admins)
+	// (POST /storage-backends/{backend}/test)
+	TestStorageBackend(ctx echo.Context, backend StorageRef) error
 	// ListUsers Every user, by name (admins)
 	// (GET /users)
 	ListUsers(ctx echo.Context) error
@@ -2311,6 +2758,170 @@ func (w *ServerInterfaceWrapper) SetDefaultCluster(ctx echo.Context) error {
 	return err
 }
 
+// GetDefaultStorage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetDefaultStorage(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetDefaultStorage(ctx)
+	return err
+}
+
+// SetDefaultStorage converts echo context to params.
+func (w *ServerInterfaceWrapper) SetDefaultStorage(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SetDefaultStorage(ctx)
+	return err
+}
+
+// ListStorageBackends converts echo context to params.
+func (w *ServerInterfaceWrapper) ListStorageBackends(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListStorageBackends(ctx)
+	return err
+}
+
+// CreateStorageBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) CreateStorageBackend(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateStorageBackendParams
+	// ------------- Optional query parameter "connection_test" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "connection_test", ctx.QueryParams(), &params.ConnectionTest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter connection_test: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CreateStorageBackend(ctx, params)
+	return err
+}
+
+// TestStorage converts echo context to params.
+func (w *ServerInterfaceWrapper) TestStorage(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestStorage(ctx)
+	return err
+}
+
+// DeleteStorageBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteStorageBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "backend" -------------
+	var backend StorageRef
+
+	err = runtime.BindStyledParameterWithOptions("simple", "backend", ctx.Param("backend"), &backend, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteStorageBackendParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteStorageBackend(ctx, backend, params)
+	return err
+}
+
+// GetStorageBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) GetStorageBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "backend" -------------
+	var backend StorageRef
+
+	err = runtime.BindStyledParameterWithOptions("simple", "backend", ctx.Param("backend"), &backend, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetStorageBackend(ctx, backend)
+	return err
+}
+
+// UpdateStorageBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) UpdateStorageBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "backend" -------------
+	var backend StorageRef
+
+	err = runtime.BindStyledParameterWithOptions("simple", "backend", ctx.Param("backend"), &backend, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateStorageBackendParams
+	// ------------- Optional query parameter "connection_test" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "connection_test", ctx.QueryParams(), &params.ConnectionTest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter connection_test: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.UpdateStorageBackend(ctx, backend, params)
+	return err
+}
+
+// TestStorageBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) TestStorageBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "backend" -------------
+	var backend StorageRef
+
+	err = runtime.BindStyledParameterWithOptions("simple", "backend", ctx.Param("backend"), &backend, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestStorageBackend(ctx, backend)
+	return err
+}
+
 // ListUsers converts echo context to params.
 func (w *ServerInterfaceWrapper) ListUsers(ctx echo.Context) error {
 	var err error
@@ -2552,6 +3163,15 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/clusters/:cluster/take-over", wrapper.TakeOverCluster, options.OperationMiddlewares["takeOverCluster"]...)
 	router.GET(options.BaseURL+"/cluster-types", wrapper.ListClusterTypes, options.OperationMiddlewares["listClusterTypes"]...)
 	router.GET(options.BaseURL+"/plugins", wrapper.ListPlugins, options.OperationMiddlewares["listPlugins"]...)
+	router.GET(options.BaseURL+"/storage-backends", wrapper.ListStorageBackends, options.OperationMiddlewares["listStorageBackends"]...)
+	router.POST(options.BaseURL+"/storage-backends", wrapper.CreateStorageBackend, options.OperationMiddlewares["createStorageBackend"]...)
+	router.POST(options.BaseURL+"/storage-backends/test", wrapper.TestStorage, options.OperationMiddlewares["testStorage"]...)
+	router.DELETE(options.BaseURL+"/storage-backends/:backend", wrapper.DeleteStorageBackend, options.OperationMiddlewares["deleteStorageBackend"]...)
+	router.GET(options.BaseURL+"/storage-backends/:backend", wrapper.GetStorageBackend, options.OperationMiddlewares["getStorageBackend"]...)
+	router.PATCH(options.BaseURL+"/storage-backends/:backend", wrapper.UpdateStorageBackend, options.OperationMiddlewares["updateStorageBackend"]...)
+	router.POST(options.BaseURL+"/storage-backends/:backend/test", wrapper.TestStorageBackend, options.OperationMiddlewares["testStorageBackend"]...)
+	router.GET(options.BaseURL+"/settings/default-storage", wrapper.GetDefaultStorage, options.OperationMiddlewares["getDefaultStorage"]...)
+	router.PUT(options.BaseURL+"/settings/default-storage", wrapper.SetDefaultStorage, options.OperationMiddlewares["setDefaultStorage"]...)
 	router.GET(options.BaseURL+"/settings/default-cluster", wrapper.GetDefaultCluster, options.OperationMiddlewares["getDefaultCluster"]...)
 	router.PUT(options.BaseURL+"/settings/default-cluster", wrapper.SetDefaultCluster, options.OperationMiddlewares["setDefaultCluster"]...)
 
@@ -3720,6 +4340,378 @@ func (response SetDefaultClusterdefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type GetDefaultStorageRequestObject struct {
+}
+
+type GetDefaultStorageResponseObject interface {
+	VisitGetDefaultStorageResponse(w http.ResponseWriter) error
+}
+
+type GetDefaultStorage200JSONResponse DefaultStorage
+
+func (response GetDefaultStorage200JSONResponse) VisitGetDefaultStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDefaultStoragedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetDefaultStoragedefaultApplicationProblemPlusJSONResponse) VisitGetDefaultStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetDefaultStorageRequestObject struct {
+	Body *SetDefaultStorageJSONRequestBody
+}
+
+type SetDefaultStorageResponseObject interface {
+	VisitSetDefaultStorageResponse(w http.ResponseWriter) error
+}
+
+type SetDefaultStorage200JSONResponse DefaultStorage
+
+func (response SetDefaultStorage200JSONResponse) VisitSetDefaultStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetDefaultStoragedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SetDefaultStoragedefaultApplicationProblemPlusJSONResponse) VisitSetDefaultStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStorageBackendsRequestObject struct {
+}
+
+type ListStorageBackendsResponseObject interface {
+	VisitListStorageBackendsResponse(w http.ResponseWriter) error
+}
+
+type ListStorageBackends200JSONResponse StorageBackendList
+
+func (response ListStorageBackends200JSONResponse) VisitListStorageBackendsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStorageBackendsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListStorageBackendsdefaultApplicationProblemPlusJSONResponse) VisitListStorageBackendsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateStorageBackendRequestObject struct {
+	Params CreateStorageBackendParams
+	Body   *CreateStorageBackendJSONRequestBody
+}
+
+type CreateStorageBackendResponseObject interface {
+	VisitCreateStorageBackendResponse(w http.ResponseWriter) error
+}
+
+type CreateStorageBackend201ResponseHeaders struct {
+	ETag string
+}
+
+type CreateStorageBackend201JSONResponse struct {
+	Body    StorageBackend
+	Headers CreateStorageBackend201ResponseHeaders
+}
+
+func (response CreateStorageBackend201JSONResponse) VisitCreateStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateStorageBackenddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateStorageBackenddefaultApplicationProblemPlusJSONResponse) VisitCreateStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestStorageRequestObject struct {
+	Body *TestStorageJSONRequestBody
+}
+
+type TestStorageResponseObject interface {
+	VisitTestStorageResponse(w http.ResponseWriter) error
+}
+
+type TestStorage200JSONResponse StorageReport
+
+func (response TestStorage200JSONResponse) VisitTestStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestStoragedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestStoragedefaultApplicationProblemPlusJSONResponse) VisitTestStorageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteStorageBackendRequestObject struct {
+	Backend StorageRef `json:"backend"`
+	Params  DeleteStorageBackendParams
+}
+
+type DeleteStorageBackendResponseObject interface {
+	VisitDeleteStorageBackendResponse(w http.ResponseWriter) error
+}
+
+type DeleteStorageBackend204Response struct {
+}
+
+func (response DeleteStorageBackend204Response) VisitDeleteStorageBackendResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteStorageBackenddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteStorageBackenddefaultApplicationProblemPlusJSONResponse) VisitDeleteStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStorageBackendRequestObject struct {
+	Backend StorageRef `json:"backend"`
+}
+
+type GetStorageBackendResponseObject interface {
+	VisitGetStorageBackendResponse(w http.ResponseWriter) error
+}
+
+type GetStorageBackend200ResponseHeaders struct {
+	ETag string
+}
+
+type GetStorageBackend200JSONResponse struct {
+	Body    StorageBackend
+	Headers GetStorageBackend200ResponseHeaders
+}
+
+func (response GetStorageBackend200JSONResponse) VisitGetStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStorageBackenddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetStorageBackenddefaultApplicationProblemPlusJSONResponse) VisitGetStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UpdateStorageBackendRequestObject struct {
+	Backend StorageRef `json:"backend"`
+	Params  UpdateStorageBackendParams
+	Body    *UpdateStorageBackendJSONRequestBody
+}
+
+type UpdateStorageBackendResponseObject interface {
+	VisitUpdateStorageBackendResponse(w http.ResponseWriter) error
+}
+
+type UpdateStorageBackend200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateStorageBackend200JSONResponse struct {
+	Body    StorageBackend
+	Headers UpdateStorageBackend200ResponseHeaders
+}
+
+func (response UpdateStorageBackend200JSONResponse) VisitUpdateStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UpdateStorageBackenddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateStorageBackenddefaultApplicationProblemPlusJSONResponse) VisitUpdateStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestStorageBackendRequestObject struct {
+	Backend StorageRef `json:"backend"`
+	Body    *TestStorageBackendJSONRequestBody
+}
+
+type TestStorageBackendResponseObject interface {
+	VisitTestStorageBackendResponse(w http.ResponseWriter) error
+}
+
+type TestStorageBackend200JSONResponse StorageReport
+
+func (response TestStorageBackend200JSONResponse) VisitTestStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestStorageBackenddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestStorageBackenddefaultApplicationProblemPlusJSONResponse) VisitTestStorageBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUsersRequestObject struct {
 }
 
@@ -4117,6 +5109,33 @@ type StrictServerInterface interface {
 	// SetDefaultCluster Set the default cluster (admins)
 	// (PUT /settings/default-cluster)
 	SetDefaultCluster(ctx context.Context, request SetDefaultClusterRequestObject) (SetDefaultClusterResponseObject, error)
+	// GetDefaultStorage The default storage backend (admins)
+	// (GET /settings/default-storage)
+	GetDefaultStorage(ctx context.Context, request GetDefaultStorageRequestObject) (GetDefaultStorageResponseObject, error)
+	// SetDefaultStorage Set the default storage backend (admins)
+	// (PUT /settings/default-storage)
+	SetDefaultStorage(ctx context.Context, request SetDefaultStorageRequestObject) (SetDefaultStorageResponseObject, error)
+	// ListStorageBackends Every storage backend, by name (admins)
+	// (GET /storage-backends)
+	ListStorageBackends(ctx context.Context, request ListStorageBackendsRequestObject) (ListStorageBackendsResponseObject, error)
+	// CreateStorageBackend Add a storage backend (admins)
+	// (POST /storage-backends)
+	CreateStorageBackend(ctx context.Context, request CreateStorageBackendRequestObject) (CreateStorageBackendResponseObject, error)
+	// TestStorage Test a storage backend that is not stored (admins)
+	// (POST /storage-backends/test)
+	TestStorage(ctx context.Context, request TestStorageRequestObject) (TestStorageResponseObject, error)
+	// DeleteStorageBackend Remove a storage backend (admins)
+	// (DELETE /storage-backends/{backend})
+	DeleteStorageBackend(ctx context.Context, request DeleteStorageBackendRequestObject) (DeleteStorageBackendResponseObject, error)
+	// GetStorageBackend One storage backend (admins)
+	// (GET /storage-backends/{backend})
+	GetStorageBackend(ctx context.Context, request GetStorageBackendRequestObject) (GetStorageBackendResponseObject, error)
+	// UpdateStorageBackend Change a storage backend (admins)
+	// (PATCH /storage-backends/{backend})
+	UpdateStorageBackend(ctx context.Context, request UpdateStorageBackendRequestObject) (UpdateStorageBackendResponseObject, error)
+	// TestStorageBackend Test a storage backend (admins)
+	// (POST /storage-backends/{backend}/test)
+	TestStorageBackend(ctx context.Context, request TestStorageBackendRequestObject) (TestStorageBackendResponseObject, error)
 	// ListUsers Every user, by name (admins)
 	// (GET /users)
 	ListUsers(ctx context.Context, request ListUsersRequestObject) (ListUsersResponseObject, error)
@@ -5108,6 +6127,340 @@ func (sh *strictHandler) SetDefaultCluster(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(SetDefaultClusterResponseObject); ok {
 		return validResponse.VisitSetDefaultClusterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDefaultStorage operation middleware
+func (sh *strictHandler) GetDefaultStorage(ctx echo.Context) error {
+	var request GetDefaultStorageRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDefaultStorage(ctx.Request().Context(), request.(GetDefaultStorageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDefaultStorage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDefaultStorageResponseObject); ok {
+		return validResponse.VisitGetDefaultStorageResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SetDefaultStorage operation middleware
+func (sh *strictHandler) SetDefaultStorage(ctx echo.Context) error {
+	var request SetDefaultStorageRequestObject
+
+	var body SetDefaultStorageJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SetDefaultStorage(ctx.Request().Context(), request.(SetDefaultStorageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetDefaultStorage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetDefaultStorageResponseObject); ok {
+		return validResponse.VisitSetDefaultStorageResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListStorageBackends operation middleware
+func (sh *strictHandler) ListStorageBackends(ctx echo.Context) error {
+	var request ListStorageBackendsRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListStorageBackends(ctx.Request().Context(), request.(ListStorageBackendsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListStorageBackends")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListStorageBackendsResponseObject); ok {
+		return validResponse.VisitListStorageBackendsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateStorageBackend operation middleware
+func (sh *strictHandler) CreateStorageBackend(ctx echo.Context, params CreateStorageBackendParams) error {
+	var request CreateStorageBackendRequestObject
+
+	request.Params = params
+
+	var body CreateStorageBackendJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateStorageBackend(ctx.Request().Context(), request.(CreateStorageBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateStorageBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateStorageBackendResponseObject); ok {
+		return validResponse.VisitCreateStorageBackendResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestStorage operation middleware
+func (sh *strictHandler) TestStorage(ctx echo.Context) error {
+	var request TestStorageRequestObject
+
+	var body TestStorageJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestStorage(ctx.Request().Context(), request.(TestStorageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestStorage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestStorageResponseObject); ok {
+		return validResponse.VisitTestStorageResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteStorageBackend operation middleware
+func (sh *strictHandler) DeleteStorageBackend(ctx echo.Context, backend StorageRef, params DeleteStorageBackendParams) error {
+	var request DeleteStorageBackendRequestObject
+
+	request.Backend = backend
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteStorageBackend(ctx.Request().Context(), request.(DeleteStorageBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteStorageBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteStorageBackendResponseObject); ok {
+		return validResponse.VisitDeleteStorageBackendResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetStorageBackend operation middleware
+func (sh *strictHandler) GetStorageBackend(ctx echo.Context, backend StorageRef) error {
+	var request GetStorageBackendRequestObject
+
+	request.Backend = backend
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetStorageBackend(ctx.Request().Context(), request.(GetStorageBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetStorageBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetStorageBackendResponseObject); ok {
+		return validResponse.VisitGetStorageBackendResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateStorageBackend operation middleware
+func (sh *strictHandler) UpdateStorageBackend(ctx echo.Context, backend StorageRef, params UpdateStorageBackendParams) error {
+	var request UpdateStorageBackendRequestObject
+
+	request.Backend = backend
+	request.Params = params
+
+	var body UpdateStorageBackendJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateStorageBackend(ctx.Request().Context(), request.(UpdateStorageBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateStorageBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateStorageBackendResponseObject); ok {
+		return validResponse.VisitUpdateStorageBackendResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestStorageBackend operation middleware
+func (sh *strictHandler) TestStorageBackend(ctx echo.Context, backend StorageRef) error {
+	var request TestStorageBackendRequestObject
+
+	request.Backend = backend
+
+	var body TestStorageBackendJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestStorageBackend(ctx.Request().Context(), request.(TestStorageBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestStorageBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestStorageBackendResponseObject); ok {
+		return validResponse.VisitTestStorageBackendResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
