@@ -159,29 +159,22 @@ func short(r *http.Request) bool {
 	return r.URL.Query().Get("watch") == "" && !strings.HasSuffix(r.URL.Path, "/log")
 }
 
-// killPlugin kills one of the plugin processes that the server has at the moment, if it has any.
+type pluginProcess struct {
+	Name string
+	Pid  int
+}
+
+// killPlugin kills one of the plugin processes that the server has at the moment. A server that is down has none.
 func (d *driver) killPlugin(ctx context.Context, number int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	var list struct {
-		Items []struct {
-			Name string
-			Pid  int
-		}
-	}
-	if err := d.w.core.get().Get(ctx, "/plugins", &list); err != nil {
-		return nil //nolint:nilerr // the server is down, and its plugins with it
-	}
-	list.Items = slices.DeleteFunc(list.Items, func(p struct {
-		Name string
-		Pid  int
-	}) bool {
-		return p.Pid <= 0
-	})
-	if len(list.Items) == 0 {
+	var list struct{ Items []pluginProcess }
+	_ = d.w.core.get().Get(ctx, "/plugins", &list)
+	alive := slices.DeleteFunc(list.Items, func(p pluginProcess) bool { return p.Pid <= 0 })
+	if len(alive) == 0 {
 		return nil
 	}
-	err := syscall.Kill(list.Items[number%len(list.Items)].Pid, syscall.SIGKILL)
+	err := syscall.Kill(alive[number%len(alive)].Pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil // it was quicker
 	}
