@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -21,8 +20,8 @@ type client struct {
 
 	mu      sync.Mutex
 	wanted  []check.Wanted
-	retried int // requests that got no answer, or one that asks to try again
-	errs    []error
+	retried int     // requests that got no answer, or one that asks to try again
+	errs    []error // answers that no request of its kind should get
 }
 
 func newClient(w *world, began time.Time) *client { return &client{w: w, began: began} }
@@ -30,7 +29,7 @@ func newClient(w *world, began time.Time) *client { return &client{w: w, began: 
 // requestLimit bounds one request. The server is on the same machine, but the machine may be busy.
 const requestLimit = 10 * time.Second
 
-// run submits everything at its time and returns when all is accepted and all cancels are asked for.
+// run submits everything at its time and returns when all is answered and all cancels are asked for.
 func (c *client) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, p := range c.w.o.Submissions() {
@@ -47,7 +46,7 @@ func (c *client) run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(c.errs, ctx.Err())...)
+	return ctx.Err()
 }
 
 func (c *client) one(ctx context.Context, p plan.Process) error {

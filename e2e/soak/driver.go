@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -174,7 +175,12 @@ func (d *driver) killPlugin(ctx context.Context, number int) error {
 	if len(alive) == 0 {
 		return nil
 	}
-	err := syscall.Kill(alive[number%len(alive)].Pid, syscall.SIGKILL)
+	pid := alive[number%len(alive)].Pid
+	// The server may have died since, and its plugins with it.
+	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !strings.HasPrefix(exe, d.w.plugins()) {
+		return nil
+	}
+	err := syscall.Kill(pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil // it was quicker
 	}

@@ -50,7 +50,7 @@ func (w *world) settle(ctx context.Context) error {
 func (w *world) collect(ctx context.Context, c *client) (check.Input, error) {
 	in := check.Input{Wanted: c.wanted}
 	w.core.stop()
-	for _, err := range w.core.errs {
+	for _, err := range append(w.core.errs, c.errs...) {
 		in.Trouble = append(in.Trouble, err.Error())
 	}
 	panics, err := w.panics()
@@ -158,7 +158,7 @@ func (w *world) leftBehind(ctx context.Context) []string {
 		left = nil
 		exes, err := filepath.Glob("/proc/[0-9]*/exe")
 		for _, exe := range exes {
-			if to, err := os.Readlink(exe); err == nil && strings.HasPrefix(to, filepath.Join(w.dir, "plugins")+"/") {
+			if to, err := os.Readlink(exe); err == nil && strings.HasPrefix(to, w.plugins()+"/") {
 				left = append(left, "left behind: process "+filepath.Base(filepath.Dir(exe))+" "+filepath.Base(to))
 			}
 		}

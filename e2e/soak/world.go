@@ -86,6 +86,7 @@ func start(ctx context.Context, o options, dir string) (w *world, err error) {
 }
 
 func (w *world) witness() string { return filepath.Join(w.dir, "notes") }
+func (w *world) plugins() string { return filepath.Join(w.dir, "plugins") }
 func (w *world) data() string    { return filepath.Join(w.dir, "data") }
 
 func (w *world) database() string { return filepath.Join(w.data(), "nagelfluh.db") }
@@ -121,7 +122,7 @@ func (w *world) serve(ctx context.Context, links []string) error {
 	if err != nil {
 		return err
 	}
-	if err := copyPlugins(filepath.Join(root, "bin", "plugins"), filepath.Join(w.dir, "plugins")); err != nil {
+	if err := copyPlugins(filepath.Join(root, "bin", "plugins"), w.plugins()); err != nil {
 		return err
 	}
 	listen, err := freeAddress()
@@ -129,7 +130,7 @@ func (w *world) serve(ctx context.Context, links []string) error {
 		return err
 	}
 	w.core = &core{o: stack.ServerOptions{
-		Dir: w.data(), PluginDir: filepath.Join(w.dir, "plugins"), Kubeconfig: links[0], Listen: listen,
+		Dir: w.data(), PluginDir: w.plugins(), Kubeconfig: links[0], Listen: listen,
 		Env: []string{"K8S_NAMESPACE=" + namespace, "NAGELFLUH_JOBS_RETENTION=" + w.o.retention.String()},
 	}, log: filepath.Join(w.dir, "core.log")}
 	if err := w.core.start(ctx); err != nil {

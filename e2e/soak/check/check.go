@@ -20,7 +20,7 @@ const (
 	StateFinal      Rule = "terminal states never change"
 	DeletedByRight  Rule = "Jobs are deleted by UID, after their end or on request"
 	LogComplete     Rule = "every log is complete"
-	NoTrouble       Rule = "no crash and nothing left behind"
+	NoTrouble       Rule = "no crash, no wrong answer, nothing left behind"
 )
 
 // Rules lists every rule in the order of a report.
