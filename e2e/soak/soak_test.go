@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ func TestSmallSoak(t *testing.T) {
 	t.Logf("seed %d", seed)
 	o := options{
 		Options: plan.Options{Seed: seed, Duration: 30 * time.Second, Processes: 50, Clusters: 2}, retention: 5 * time.Second,
-		say: func(format string, args ...any) { t.Logf(format, args...) },
+		say: t.Logf,
 	}
 	ctx := t.Context()
 	w, err := start(ctx, o, t.TempDir())
@@ -86,6 +87,18 @@ func TestSmallSoak(t *testing.T) {
 		}
 	}
 	t.Errorf("attempt %s has a second Job; found: %v", attempt, found.Violations)
+}
+
+// With a mutant, a whole soak ends in violations of its rule.
+func TestMutantEndsInViolations(t *testing.T) {
+	needBinaries(t)
+	r, err := run(t.Context(), options{
+		Options: plan.Options{Seed: 5, Duration: 5 * time.Second, Processes: 12, Clusters: 1, Calm: true}, retention: 2 * time.Second,
+		mutant: mutantSecondJob, dir: t.TempDir(), say: t.Logf,
+	})
+	if !errors.Is(err, errViolated) || r.result.Count(check.NothingDoubled) == 0 {
+		t.Errorf("%v, found: %v", err, r.result.Violations)
+	}
 }
 
 func needBinaries(t *testing.T) {

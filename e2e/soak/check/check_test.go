@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -189,13 +190,17 @@ func TestEveryBreachIsFound(t *testing.T) {
 	}
 }
 
-// The log of a cancelled attempt may lack its end when it says so.
+// The log of an attempt whose cancel was asked for may lack its end when it says so, also when it was quicker than the cancel.
 func TestMarkedGapOfCancelledIsHonest(t *testing.T) {
 	in := honest()
-	in.edit("stop", func(p *PodLog) {
-		p.Text = append(p.Text[:len(p.Text)/2], "[nagelfluh] The pod was removed.\n"...)
-		p.Gaps, p.Complete = []string{"pod-gone"}, false
-	})
+	in.attempt("good").CancelRequested = second(1)
+	for _, name := range []string{"stop", "good"} {
+		in.edit(name, func(p *PodLog) {
+			lines := bytes.SplitAfter(p.Text, []byte("\n"))
+			p.Text = append(bytes.Clone(lines[0]), "[nagelfluh] The pod was removed.\n"...)
+			p.Gaps, p.Complete = []string{"pod-gone"}, false
+		})
+	}
 	for _, v := range Check(*in).Violations {
 		t.Error(v)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // logs: what the archive has of every pod that began is what it printed, from the first line to the last. Of a pod that
-// was stopped the end may be missing if the archive says so.
+// was to be cancelled the end may be missing if the archive says so.
 func (c *checker) logs(a Attempt) {
 	if a.UID == "" {
 		return
@@ -79,7 +79,9 @@ func (c *checker) podLog(a Attempt, w *Wanted, n Note, log PodLog, number int) s
 			least = *n.Term
 		}
 	}
-	honest := len(log.Gaps) > 0 && markers > 0 && a.State == "cancelled" // the pods of others stay until their logs are stored
+	// A cancel takes the pod along, also when the Job came to its own end in that very moment. Pods of others stay until
+	// their logs are stored.
+	honest := len(log.Gaps) > 0 && !a.CancelRequested.IsZero()
 	switch {
 	case len(log.Gaps) != markers:
 		return fmt.Sprintf("%d markers in the text, %d gaps in the manifest", markers, len(log.Gaps))
