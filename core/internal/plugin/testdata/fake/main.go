@@ -269,6 +269,11 @@ func (f *fake) SelectClusters(ctx context.Context, q *selectorv1.SelectClustersR
 	return r, f.act(ctx, "SelectClusters", r)
 }
 
+func (f *fake) SelectStorage(ctx context.Context, q *selectorv1.SelectStorageRequest) (*selectorv1.SelectStorageResponse, error) {
+	r := &selectorv1.SelectStorageResponse{}
+	return r, f.act(ctx, "SelectStorage", r)
+}
+
 func mustJSON(v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
