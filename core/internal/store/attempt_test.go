@@ -250,7 +250,7 @@ func TestUpdateAttempt(t *testing.T) {
 			}
 			want := event.Event{
 				Seq: seq + 1, At: es[0].At, Kind: event.ReasonChanged, ProjectID: projectID, ProcessID: must(db.Version(ctx, a.VersionID))(t).ProcessID,
-				VersionID: a.VersionID, AttemptID: a.ID, Actor: "system", State: "placing", Message: got.Reason, Data: []byte(`{"a": 1}`),
+				VersionID: a.VersionID, AttemptID: a.ID, Actor: "system", State: "placing", Message: got.Reason, Data: []byte(`{"attempt":1,"a": 1}`),
 			}
 			if d := cmp.Diff(want, es[0]); d != "" {
 				t.Error(d)

@@ -103,10 +103,10 @@ func TestEventFilters(t *testing.T) {
 			f    EventFilter
 			want string
 		}{
-			"all":     {EventFilter{}, "[1 2 3 4]"},
-			"after":   {EventFilter{After: 2}, "[3 4]"},
+			"all":     {EventFilter{}, "[1 2 3 4 5]"},
+			"after":   {EventFilter{After: 2}, "[3 4 5]"},
 			"limit":   {EventFilter{Limit: 2}, "[1 2]"},
-			"version": {EventFilter{VersionID: vs[1].ID}, "[2 4]"},
+			"version": {EventFilter{VersionID: vs[1].ID}, "[2 4 5]"},
 			"project": {EventFilter{ProjectID: "none"}, "[]"},
 			"kinds":   {EventFilter{Kinds: []event.Kind{event.Decided, event.Orphan}}, "[4]"},
 			"no kind": {EventFilter{Kinds: []event.Kind{}}, "[]"},
