@@ -181,8 +181,8 @@ func TestLeaseStopsACopyOfTheDatabase(t *testing.T) {
 	second.state(own, process.Queued)
 	a.dropPod()
 	second.state(v, process.Cancelled)
-	late := r.submit(1)[0]
-	r.until(late, "the first server stops", isHeld)
+	r.when("the first server stops", func() bool { return r.d.fleet.worker(id).fenceOf("jobs").state == leaseForeign }, nil)
+	r.until(r.submit(1)[0], "the wait", isHeld)
 	if n := a.posted(); n != 3 {
 		t.Errorf("%d Jobs were made, want 3", n)
 	}

@@ -331,7 +331,8 @@ func TestRealCases(t *testing.T) {
 		second.confirm(id)
 		second.state(v, process.Cancelled)
 		second.state(own, process.Succeeded)
-		r.until(r.submitSpec(sleeps("1")), "the first server stops", isHeld)
+		r.when("the first server stops", func() bool { return r.d.fleet.worker(id).fenceOf(r.namespace).state == leaseForeign }, nil)
+		r.until(r.submitSpec(sleeps("1")), "the wait", isHeld)
 		r.created(3)
 	})
 

@@ -43,6 +43,9 @@ func (w *worker) sweepSecrets(ctx context.Context) {
 // was read after that, unchanged. A create notes its need before it makes sure of the Secret, and the first of each
 // process changes the object.
 func (w *worker) sweep(ctx context.Context, s storage.Secret) error {
+	if err := w.fenced(s.Namespace); err != nil {
+		return err
+	}
 	if err := w.d.o.Storage.EndSecretUses(ctx, s); err != nil {
 		return err
 	}
