@@ -44,13 +44,14 @@ var parts = []part{
 	{"registry", registry},
 	{"lists", lists},
 	{"versions", versions},
+	{"logs", follows},
 }
 
 func main() {
-	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry,lists,versions; empty: all")
+	only := flag.String("only", "", "comma-separated parts: bulk,single,placement,events,frozen,memory,registry,lists,versions,logs; empty: all")
 	quick := flag.Bool("quick", false, "fewer samples, to try the bench itself")
 	verbose := flag.Bool("v", false, "print where processor time goes, and the server's log")
-	pairs := flag.Int("pairs", 5, "pairs of part bulk")
+	pairs := flag.Int("pairs", 5, "pairs of parts bulk and logs")
 	debug := flag.String("debug-listen", "", "address at which the server under test serves its profiles, such as 127.0.0.1:6060; empty: none")
 	flag.Parse()
 
