@@ -68,7 +68,7 @@ func TestB26_B27_RealKueue(t *testing.T) {
 	}
 	active("false") // Kueue evicts it, as it does to make room
 	off := says(v, evidence.Preempted, "deactivated")
-	if off.State != process.Queued || off.Ran == 0 {
+	if off.State != process.Queued || !off.RunEnded {
 		t.Errorf("%+v", off)
 	}
 	active("true")
