@@ -22,6 +22,13 @@ var table = []Reason{
 	{"name-conflict", Infrastructure, false, "Another's Job has the name.", "Remove it and submit again."},
 	{"create-refused", User, false, "The cluster refuses the Job.", "Read the cluster's message; correct the submission, or the namespace's rules."},
 
+	{"namespace-held", Infrastructure, false, "Another installation or an older copy of the database holds the job namespace.", "Have an admin confirm which one is to go on."},
+	{"may-have-run", Infrastructure, false, "The Job may have run under another copy of the database; its result is not known here.", "Look at what it wrote; submit again if need be."},
+	{"storage-unreadable", Infrastructure, false, "The credentials of the project's storage cannot be read.", "Have an admin look at the storage backend."},
+	{"storage-secret-retrying", None, false, "The Secret of the project's storage is not at the cluster yet; it is tried again.", ""},
+	{"storage-secret-refused", Infrastructure, false, "The cluster refuses the Secret of the project's storage.", "Read the cluster's message; have an admin give the account the right."},
+	{"storage-secret-conflict", Infrastructure, false, "Another's Secret has the name of that of the storage.", "Have an admin remove it; submit again."},
+
 	// Waiting.
 	{"no-pod", None, false, "The Job exists, its pod does not yet.", ""},
 	{"pods-refused", User, false, "Quota, LimitRange or an admission webhook refuses the pod.", "Read the message: ask for less, set what is missing, or wait for quota."},
