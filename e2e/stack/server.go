@@ -28,6 +28,8 @@ type ServerOptions struct {
 	Line       func(string)  // gets each line of the server's output; nil: nobody
 	Ready      time.Duration // how long it may take to listen; 0: a minute
 	Listen     string        // empty: a free port on loopback
+	// Key is the admin's, when the server is not the first on its database. Empty: it is where the first start stores it.
+	Key string
 }
 
 // Server is a running server.
@@ -80,6 +82,9 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err := s.wait(ctx, ready, o.Ready); err != nil {
 		s.Kill()
 		return nil, err
+	}
+	if s.Key = o.Key; s.Key != "" {
+		return s, nil
 	}
 	key, err := os.ReadFile(filepath.Join(o.Dir, "admin.key"))
 	if err != nil {

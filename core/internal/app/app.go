@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,14 +24,12 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/config"
 	"github.com/nagelfluh/nagelfluh/core/internal/connection"
-	"github.com/nagelfluh/nagelfluh/core/internal/dispatch"
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
-	"github.com/nagelfluh/nagelfluh/core/internal/health"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
+	"github.com/nagelfluh/nagelfluh/core/internal/lease"
 	"github.com/nagelfluh/nagelfluh/core/internal/logs"
 	"github.com/nagelfluh/nagelfluh/core/internal/metrics"
-	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/plugin"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/secret"
@@ -64,18 +63,16 @@ type app struct {
 	metrics   *metrics.Metrics
 	host      *plugin.Host
 	clients   *kube.Registry
-	ledger    *placement.Ledger
-	engine    *placement.Engine
-	keeper    *logs.Keeper
-	reader    *logs.Reader
 	allow     []netip.Prefix // that may be dialled although they are forbidden otherwise
+	archive   *logs.Archive
 	clusters  *cluster.Service
 	storage   *storage.Service
 	processes *process.Service
 	install   string
 	api       *httpapi.Server
-	monitor   *health.Monitor
-	work      *dispatch.Dispatcher
+	self      string         // this server's id among several
+	elector   *lease.Elector // nil: this server has the database to itself
+	term      atomic.Pointer[term]
 }
 
 // Run serves until ctx ends, then drains and closes everything. It returns nil after an orderly end.
@@ -86,7 +83,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		a.log.Warn(w)
 	}
 	for _, step := range []func(context.Context) error{
-		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.build, a.dispatch, a.watchHealth, a.debug, a.serve,
+		a.listen, a.openStore, a.bootstrap, a.startPlugins, a.reachClusters, a.openLogs, a.elect, a.build, a.work, a.debug, a.serve,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -147,7 +144,7 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	}
 	box := secret.NewBox(a.cfg.KeysetFile)
 	if a.db, err = store.Open(ctx, store.Options{
-		URL: a.cfg.Database, Exclusive: true, Lost: func(err error) { a.failed <- err }, Logger: a.log.Named("store"), Sealer: box,
+		URL: a.cfg.Database, Server: true, Logger: a.log.Named("store"), Sealer: box,
 	}); err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}
@@ -228,46 +225,18 @@ func (a *app) startPlugins(ctx context.Context) (err error) {
 	return nil
 }
 
-func (a *app) openLogs(ctx context.Context) error {
-	archive, err := logs.OpenArchive(ctx, a.cfg.LogArchive)
-	if err != nil {
+func (a *app) openLogs(ctx context.Context) (err error) {
+	if a.archive, err = logs.OpenArchive(ctx, a.cfg.LogArchive); err != nil {
 		return fmt.Errorf("open the archive of logs: %w", err)
 	}
-	a.closers.add(archive.Close)
-	quota := a.cfg.LogQuota
-	if quota == 0 {
-		quota = -1 // none
-	}
-	a.keeper, err = logs.NewKeeper(logs.KeeperOptions{
-		Source: logs.Clients(a.clientset), Archive: archive, SpoolDir: filepath.Join(a.cfg.DataDir, "spool"), Logger: a.log.Named("logs"), Quota: quota,
-	})
-	if err != nil {
-		return fmt.Errorf("follow logs: %w", err)
-	}
-	a.closers.add(a.keeper.Close)
-	a.reader = logs.NewReader(logs.ReaderOptions{Archive: archive, Attempts: a.db, Keeper: a.keeper})
+	a.closers.add(a.archive.Close)
 	return nil
 }
 
-// build makes the engine, the services and the API over them; nothing is served yet.
+// build makes the services and the API over them; nothing is served yet.
 func (a *app) build(context.Context) (err error) {
-	a.ledger = placement.NewLedger()
-	a.engine = placement.New(placement.Options{
-		Store: a.db, Selectors: a.host.Selectors, ServedTypes: a.host.ServedTypes, Ledger: a.ledger, Binding: a.cfg.SelectorsBinding,
-		Observe: a.metrics.Placement,
-	})
-	a.monitor = health.New(health.Options{
-		Store: a.db, Clients: a.clients, Logger: a.log.Named("health"), Interval: a.cfg.HealthInterval, SuspectAfter: a.cfg.SuspectAfter,
-		LostAfter: a.cfg.LostAfter, Counted: a.ledger.Observed, EnsureNamespace: true,
-		Served: func(clusterType string) bool { return a.host.ServedTypes()[clusterType] != "" },
-	})
-	a.work = dispatch.New(dispatch.Options{
-		Store: a.db, Placer: a.engine, Ledger: a.ledger, Clients: a.clients, Logs: a.keeper, Logger: a.log, Installation: a.install,
-		DefaultNamespace: a.cfg.DefaultNamespace, PullSecrets: a.cfg.PullSecrets, PlacingErrorLimit: a.cfg.PlacingErrorLimit,
-		Retention: a.cfg.JobRetention, Outages: a.monitor, StartLimits: startLimits(a.cfg), Storage: a.db,
-	})
 	tester := connection.New(connection.Options{Connector: connector{a.host}, Clients: a.clients, MakesNamespaces: true})
-	a.clusters = cluster.NewService(a.db, providers{a.host}, tester, a.work)
+	a.clusters = cluster.NewService(a.db, providers{a.host}, tester, leaders{a})
 	a.storage = storage.NewService(storage.Options{
 		Store: a.db, Tester: storage.S3Tester{Dial: kube.Dialer(a.allow).DialContext}, Selectors: a.host.StorageSelectors, Logger: a.log.Named("storage"),
 	})
@@ -275,11 +244,12 @@ func (a *app) build(context.Context) (err error) {
 	if err := a.metrics.Register(newCollector(a.db)); err != nil {
 		return err
 	}
-	a.api, err = httpapi.New(httpapi.Options{
-		Store: a.db, Auth: a.keys, Processes: a.processes, Clusters: a.clusters, Storage: a.storage, Placement: a.engine, Plugins: a.host, Logs: a.reader,
+	o := httpapi.Options{
+		Store: a.db, Auth: a.keys, Processes: a.processes, Clusters: a.clusters, Storage: a.storage, Placement: leaders{a}, Plugins: a.host,
 		Metrics: a.metrics, Logger: a.log, Version: a.o.Version, Seen: a.seen,
-	})
-	if err != nil {
+	}
+	a.reachReplicas(&o)
+	if a.api, err = httpapi.New(o); err != nil {
 		return err
 	}
 	a.run("event streams", func(ctx context.Context) error { a.api.Run(ctx); return nil })
@@ -313,28 +283,21 @@ func (a *app) serve(context.Context) error {
 	return nil
 }
 
-func (a *app) dispatch(context.Context) error {
-	a.run("dispatch", a.work.Run)
-	return nil
-}
-
-func (a *app) watchHealth(context.Context) error {
-	a.run("health", a.monitor.Run)
-	return nil
-}
-
 // seen acts on what happened: a cluster that was edited is reached anew, and one on which an attempt ended has more room.
 func (a *app) seen(e event.Event) {
 	ended := e.Kind == event.StateChanged && process.State(e.State).Terminal()
 	if ended {
 		a.metrics.Ended(e.State)
 	}
+	t := a.term.Load()
 	switch {
 	case e.ClusterID == "":
 	case e.Kind == event.ClusterChanged && e.Actor != "system":
 		a.clients.Changed(e.ClusterID)
-		a.monitor.Refresh(e.ClusterID)
-	case ended:
-		a.monitor.Freed(e.ClusterID)
+		if t != nil {
+			t.monitor.Refresh(e.ClusterID)
+		}
+	case ended && t != nil:
+		t.monitor.Freed(e.ClusterID)
 	}
 }

@@ -31,7 +31,7 @@ func TestSecrets(t *testing.T) {
 	}
 
 	box := secret.NewBox(file)
-	db, err := store.Open(t.Context(), store.Options{URL: "sqlite:" + filepath.Join(dir, "nagelfluh.db"), Exclusive: true, Lost: func(error) {}, Sealer: box})
+	db, err := store.Open(t.Context(), store.Options{URL: "sqlite:" + filepath.Join(dir, "nagelfluh.db"), Server: true, Sealer: box})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@ type Config struct {
 	KeysetFile      string // never empty after Load
 	ServerURL       string
 	ShutdownTimeout time.Duration
+	ReplicaAddress  string
+	ReplicaLease    time.Duration
 
 	LogLevel  string
 	LogFormat string
@@ -210,6 +212,14 @@ func (c *Config) finish() (errs []error) {
 		if u, err := url.Parse(c.ServerURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 			bad("server_url", "%q is no http or https URL", c.ServerURL)
 		}
+	}
+	if c.ReplicaAddress != "" {
+		if u, err := url.Parse(c.ReplicaAddress); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			bad("replica.address", "%q is no http or https URL", c.ReplicaAddress)
+		}
+	}
+	if c.ReplicaLease < 3*time.Second {
+		bad("replica.lease", "%s is too short to be renewed in time: at least 3s", c.ReplicaLease)
 	}
 	for _, cidr := range c.AllowCIDRs {
 		if _, _, err := net.ParseCIDR(cidr); err != nil {

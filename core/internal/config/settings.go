@@ -34,6 +34,12 @@ func (c *Config) settings() []setting {
 		{key: "debug_listen", value: text(&c.DebugListen), sample: "127.0.0.1:6060",
 			doc: "Address of Go's profiles (/debug/pprof), host:port. They need no key: keep it on loopback. Empty: none."},
 
+		{key: "replica.address", value: text(&c.ReplicaAddress), sample: "http://10.0.0.5:8080",
+			doc: "Address under which the other servers on the same PostgreSQL database reach this one, http or https; the leader is sent users' requests there, " +
+				"with their keys. Empty: the address it listens on, with the machine's name when it listens on all."},
+		{key: "replica.lease", value: duration(&c.ReplicaLease), def: one("8s"),
+			doc: "How long a leading server on PostgreSQL may be silent before another one takes over. The same at all servers; at least 3s."},
+
 		{key: "log.level", value: choice(&c.LogLevel, "trace", "debug", "info", "warn", "error"), def: one("info"),
 			doc: "Least level that is logged: trace, debug, info, warn or error."},
 		{key: "log.format", value: choice(&c.LogFormat, "text", "json"), def: one("text"),

@@ -111,6 +111,9 @@ func (w *worker) post(ctx context.Context, j *batchv1.Job, deadline time.Time) (
 	if timeout < w.d.o.CreateTimeout/2 {
 		return nil, &unsent{errors.New("the time for the create request has passed")}
 	}
+	if !w.d.o.May() {
+		return nil, &unsent{errors.New("this server may not lead any more")}
+	}
 	failpoint.Hit("kube.create.before")
 	made := &batchv1.Job{}
 	err = api.Post().UseProtobufAsDefault().Throttle(always).MaxRetries(0).Timeout(timeout).

@@ -111,6 +111,9 @@ type Options struct {
 	Logger  hclog.Logger
 	Clock   clock.WithTicker
 
+	// May says whether this server may still make Jobs, in that it leads for sure; it is asked before each create request.
+	// Nil: always.
+	May func() bool
 	// Installation is the id that the labels of Jobs carry.
 	Installation string
 	// DefaultNamespace is where the Jobs of clusters live that name no namespace.
@@ -180,6 +183,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Storage == nil {
 		o.Storage = noStorage{}
+	}
+	if o.May == nil {
+		o.May = func() bool { return true }
 	}
 	if o.Outages == nil {
 		o.Outages = noOutages{}

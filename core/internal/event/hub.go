@@ -43,3 +43,15 @@ func (h *Hub) Wake(kinds ...Kind) {
 		}
 	}
 }
+
+// WakeAll wakes every subscriber. It never blocks.
+func (h *Hub) WakeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ch := range h.waiters {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/replica"
 	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
 
@@ -44,6 +45,12 @@ type Options struct {
 	Placement Placement
 	Plugins   Plugins
 	Logs      Logs
+	// Leaders tells which of several servers leads; nil: there is but this one.
+	Leaders replica.Leaders
+	// Transport leads to the other servers; required with Leaders.
+	Transport http.RoundTripper
+	// Self is this server's id among them.
+	Self string
 	// Metrics is told of every request and served at /metrics.
 	Metrics Metrics
 	Logger  hclog.Logger
@@ -83,6 +90,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 10 * time.Second
+	}
+	if o.Leaders == nil {
+		o.Leaders = replica.Alone{}
 	}
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()

@@ -15,6 +15,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/logs"
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
+	"github.com/nagelfluh/nagelfluh/core/internal/replica"
 	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 )
 
@@ -31,6 +32,7 @@ func (s *Server) streamLogs(c echo.Context) error {
 		return err
 	}
 	ctx, cancel := s.whileAllowed(r, v.ProjectID)
+	ctx = replica.WithCaller(ctx, r.Header)
 	defer cancel()
 	seq, err := s.logOf(ctx, c, v, o)
 	if err != nil {

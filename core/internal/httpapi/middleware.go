@@ -85,6 +85,11 @@ func (s *Server) guarded(next echo.HandlerFunc) echo.HandlerFunc {
 			return err
 		}
 		c.SetRequest(c.Request().WithContext(auth.With(c.Request().Context(), p)))
+		if forLeader(c) {
+			if done, err := s.passOn(c); done || err != nil {
+				return err
+			}
+		}
 		if route.Operation.RequestBody != nil {
 			// Not every writer has deadlines; in the server each does.
 			rc := http.NewResponseController(c.Response().Writer)

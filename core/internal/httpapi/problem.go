@@ -15,8 +15,10 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
+	"github.com/nagelfluh/nagelfluh/core/internal/replica"
 	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 	"github.com/nagelfluh/nagelfluh/core/internal/storage"
+	"github.com/nagelfluh/nagelfluh/core/internal/store"
 )
 
 // Statuses gives every code of the API its HTTP status.
@@ -47,6 +49,7 @@ var Statuses = map[problem.Code]int{
 	problem.ChoicesUnavailable:   http.StatusServiceUnavailable,
 	problem.StorageUndecided:     http.StatusServiceUnavailable,
 	problem.LogsUnavailable:      http.StatusServiceUnavailable,
+	problem.NoLeader:             http.StatusServiceUnavailable,
 	problem.Timeout:              http.StatusServiceUnavailable,
 }
 
@@ -67,6 +70,8 @@ func refusal(err error) *problem.Error {
 		return problem.InField(problem.NameInUse, "name", "is in use").Because(err)
 	case errors.Is(err, project.ErrStale), errors.Is(err, process.ErrStale):
 		return problem.New(problem.Stale, "it was changed meanwhile: read it again").Because(err)
+	case errors.Is(err, store.ErrNotLeader), errors.Is(err, replica.ErrNoLeader):
+		return problem.New(problem.NoLeader, "another server is taking over the work just now; try again").Because(err)
 	case errors.Is(err, auth.ErrUnauthenticated):
 		return problem.New(problem.Unauthenticated, "%s", auth.ErrUnauthenticated)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -37,10 +37,12 @@ type Check struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Readiness is what /readyz answers. Everybody sees the status; admins, with their key, the checks. Only the database
-// and draining make the server not ready: a plugin or a cluster that is down is shown, and the rest works.
+// Readiness is what /readyz answers. Everybody sees the status and the role; admins, with their key, the checks. Only the
+// database and draining make the server not ready: a plugin or a cluster that is down is shown, and the rest works.
 type Readiness struct {
-	Status  string  `json:"status"` // ready, draining or unavailable
+	Status  string  `json:"status"`           // ready, draining or unavailable
+	Role    string  `json:"role"`             // leader or follower
+	Leader  string  `json:"leader,omitempty"` // for admins: the address of the server that leads, when it is another one
 	Version string  `json:"version,omitempty"`
 	Checks  []Check `json:"checks,omitempty"`
 }
@@ -50,7 +52,11 @@ const readyLimit = 3 * time.Second
 func (s *Server) ready(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), readyLimit)
 	defer cancel()
-	out := Readiness{Status: "ready"}
+	out := Readiness{Status: "ready", Role: "follower"}
+	leader, _ := s.o.Leaders.View()
+	if leader.Self {
+		out.Role = "leader"
+	}
 	db := s.o.Store.Ping(ctx)
 	switch {
 	case s.isDraining():
@@ -60,8 +66,8 @@ func (s *Server) ready(c echo.Context) error {
 	}
 	if db == nil {
 		if p, err := s.principal(c.Request()); err == nil && p.Admin {
-			out.Version = s.o.Version
-			out.Checks = append([]Check{{Name: "database", OK: true}}, append(s.pluginChecks(), s.clusterChecks(ctx)...)...)
+			out.Version, out.Leader = s.o.Version, leader.Address
+			out.Checks = append([]Check{{Name: "database", OK: true}, leaderCheck(leader)}, append(s.pluginChecks(), s.clusterChecks(ctx)...)...)
 		}
 	}
 	status := http.StatusOK

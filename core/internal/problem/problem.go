@@ -38,6 +38,7 @@ const (
 	ChoicesUnavailable   Code = "choices_unavailable"
 	StorageUndecided     Code = "storage_undecided"
 	LogsUnavailable      Code = "logs_unavailable"
+	NoLeader             Code = "no_leader"
 	Timeout              Code = "timeout"
 	Internal             Code = "internal"
 )

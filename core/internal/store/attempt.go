@@ -84,21 +84,33 @@ func (m *attemptModel) pointers(clusterID *sql.NullString) []any {
 }
 
 var (
-	selectAttempt  = "SELECT " + strings.Join(attemptColumns, ", ") + " FROM attempts WHERE id = ?"
+	selectAttempt = "SELECT " + strings.Join(attemptColumns, ", ") + " FROM attempts WHERE id = ?"
+	// holdAttempt also holds the epoch of the one who writes, as leadership has it.
+	holdAttempt = "SELECT a." + strings.Join(attemptColumns, ", a.") + " FROM attempts a, leadership l " +
+		"WHERE a.id = ? AND l.id = 1 AND l.epoch = ? FOR UPDATE OF a FOR KEY SHARE OF l"
 	updateAttempt  = "UPDATE attempts SET " + strings.Join(attemptColumns[attemptFixed:], " = ?, ") + " = ? WHERE id = ?"
 	insertAttempts = newInsertion("attempts", attemptColumns, "")
 )
 
-// attemptForUpdate reads the row and, in PostgreSQL, keeps it from changing until the end of the transaction.
+// attemptForUpdate reads the row and, in PostgreSQL, keeps it from changing until the end of the transaction; so it does
+// with the leader's epoch when the write is the leader's.
 func (t *tx) attemptForUpdate(ctx context.Context, id string) (m attemptModel, err error) {
-	query := selectAttempt
-	if t.db.rowLocks() {
+	query, args := selectAttempt, []any{id}
+	switch {
+	case t.epoch != 0:
+		query, args = holdAttempt, []any{id, t.epoch}
+	case t.db.rowLocks():
 		query += " FOR UPDATE"
 	}
 	var clusterID sql.NullString
-	err = t.get(ctx, query, []any{id}, m.pointers(&clusterID)...)
+	err = t.get(ctx, query, args, m.pointers(&clusterID)...)
 	m.ClusterID = clusterID.String
 	if noRows(err) {
+		if t.epoch != 0 {
+			if err := t.fence(ctx); err != nil {
+				return m, err
+			}
+		}
 		return m, fmt.Errorf("attempt %s: %w", id, process.ErrNotFound)
 	}
 	return m, err

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
+	"github.com/nagelfluh/nagelfluh/core/internal/lease"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 	"github.com/nagelfluh/nagelfluh/core/internal/secret"
@@ -102,7 +104,7 @@ func newURL(t testing.TB, d migrations.Dialect) string {
 }
 
 func open(t testing.TB, dbURL string) *DB {
-	db, err := Open(context.Background(), Options{URL: dbURL, Exclusive: true, Lost: func(error) {}, Sealer: box})
+	db, err := Open(context.Background(), Options{URL: dbURL, Server: true, Sealer: box})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,31 @@ func open(t testing.TB, dbURL string) *DB {
 	if _, err := box.Start(context.Background(), db); err != nil {
 		t.Fatal(err)
 	}
+	if db.Replicated() {
+		lead(t, db)
+	}
 	return db
+}
+
+// lead makes the server of db the leader; an earlier one is a leader no more, though it may not know.
+func lead(t testing.TB, db *DB) (lease.Session, int64) {
+	t.Helper()
+	s := db.Lease(newID(), "http://"+t.Name(), time.Minute)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := db.sql.Exec("UPDATE leadership SET expires_at = 0"); err != nil {
+		t.Fatal(err)
+	}
+	seen := must(s.Look(context.Background()))(t)
+	epoch, taken, err := s.Take(context.Background(), seen, false)
+	if err != nil || !taken {
+		t.Fatal(taken, err)
+	}
+	db.Lead(epoch)
+	return s, epoch
 }
 
 const projectID = "default-project-00000000-0000-0000-0000-000000000000"

@@ -6,10 +6,11 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 )
 
-// memory keeps what every placement reads and hardly anybody writes, while this server is the only writer: the clusters
-// and the default among them. Whoever asks after a write has returned, or has read its events, gets what was written.
+// memory keeps what every placement reads and hardly anybody writes, while this server is the only writer, as it is with
+// SQLite and as the leader: the clusters and the default among them. Whoever asks after a write has returned, or has read its events, gets what was written.
 type memory struct {
-	on         bool // the database is held by this server alone
+	alone      bool         // there is no other server
+	term       atomic.Int64 // the epoch in which this server leads, when there may be others; 0: it does not
 	writing    atomic.Int64
 	generation atomic.Int64 // of writes that have ended
 	clusters   remembered[[]cluster.Cluster]
@@ -40,7 +41,7 @@ func (m *memory) begin() (end func()) {
 
 // recall gives the kept value, or reads it and keeps it unless a write has begun meanwhile.
 func recall[T any](m *memory, r *remembered[T], read func() (T, error)) (T, error) {
-	if !m.on || m.writing.Load() != 0 {
+	if !m.alone && m.term.Load() == 0 || m.writing.Load() != 0 {
 		return read()
 	}
 	generation := m.generation.Load()

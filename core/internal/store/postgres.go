@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,23 +29,16 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "nagelfluh"
 	}
-	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger, sealer: o.Sealer}
-	db.memory.on = o.Exclusive
+	db := &DB{dialect: migrations.PostgreSQL, log: o.Logger, sealer: o.Sealer, shared: o.Server, pg: c}
 	defer func() {
 		if err != nil {
 			_ = db.Close()
 		}
 	}()
-	if o.Exclusive {
-		release, err := lockPostgres(ctx, c, o.Lost)
-		if err != nil {
-			return nil, fmt.Errorf("store: %w", err)
-		}
-		db.closers = append(db.closers, release)
-	}
 	db.sql = stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
-		// A server that is frozen within a transaction holds the counter of the events, and so all others.
-		_, err := c.Exec(ctx, "SET idle_in_transaction_session_timeout = '30s'")
+		// A server that is frozen within a transaction holds the counter of the events and its epoch, and so all others and
+		// the next leader.
+		_, err := c.Exec(ctx, "SET idle_in_transaction_session_timeout = '6s'")
 		return err
 	}))
 	db.closers = append(db.closers, db.sql.Close)
@@ -58,7 +52,45 @@ func openPostgres(ctx context.Context, o Options) (_ *DB, err error) {
 	db.ro = db.rw
 	db.writer = txWriter{db}
 	db.closers = append(db.closers, db.hot.close)
+	if o.Server {
+		db.closers = append(db.closers, db.hearOthers())
+	}
 	return db, nil
+}
+
+// hearing is how often the events of other servers are looked for.
+const hearing = 150 * time.Millisecond
+
+// hearOthers wakes the readers of events for those that other servers wrote. It asks for one number rather than be
+// notified: a notification would be a part of every write.
+func (db *DB) hearOthers() (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(hearing)
+		defer tick.Stop()
+		var last int64
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			look, cancel := context.WithTimeout(ctx, 10*hearing)
+			seq, err := db.LastSeq(look)
+			cancel()
+			if err != nil || seq == last { // before the first migration there is nothing to hear
+				continue
+			}
+			last = seq
+			db.hub.WakeAll()
+		}
+	})
+	return func() error {
+		cancel()
+		wg.Wait()
+		return nil
+	}
 }
 
 // txWriter gives each write a transaction of its own, and runs it again when it failed only because of another one.

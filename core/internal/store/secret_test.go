@@ -121,9 +121,12 @@ func TestB11PlainConfigsAreEncryptedAtTheStart(t *testing.T) {
 		t.Run(string(d), func(t *testing.T) {
 			ctx, url := t.Context(), newURL(t, d)
 			own := secret.NewBox(filepath.Join(t.TempDir(), "keyset.json"))
-			db := must(Open(ctx, Options{URL: url, Exclusive: true, Lost: func(error) {}, Sealer: own}))(t)
+			db := must(Open(ctx, Options{URL: url, Server: true, Sealer: own}))(t)
 			defer db.Close()
 			must(db.Migrate(ctx))(t)
+			if db.Replicated() {
+				lead(t, db)
+			}
 			for i := range 3 {
 				c := must(db.CreateCluster(ctx, cluster.Cluster{Name: fmt.Sprint(i), Type: "t"}))(t)
 				for n := range 5 { // large ones need pages of their own
@@ -240,9 +243,12 @@ func TestRotationBesideAServer(t *testing.T) {
 		t.Run(string(d), func(t *testing.T) {
 			ctx, url, path := t.Context(), newURL(t, d), filepath.Join(t.TempDir(), "keyset.json")
 			serverBox := secret.NewBox(path)
-			db := must(Open(ctx, Options{URL: url, Exclusive: true, Lost: func(error) {}, Sealer: serverBox}))(t)
+			db := must(Open(ctx, Options{URL: url, Server: true, Sealer: serverBox}))(t)
 			defer db.Close()
 			must(db.Migrate(ctx))(t)
+			if db.Replicated() {
+				lead(t, db)
+			}
 			must(serverBox.Start(ctx, db))(t)
 			const writers = 4
 			ids := make([]string, writers)

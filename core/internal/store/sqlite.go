@@ -35,13 +35,13 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	db := &DB{dialect: migrations.SQLite, log: o.Logger, sealer: o.Sealer}
-	db.memory.on = o.Exclusive
+	db.memory.alone = o.Server
 	defer func() {
 		if err != nil {
 			_ = db.Close()
 		}
 	}()
-	if o.Exclusive {
+	if o.Server {
 		unlock, err := lockFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("store: %w", err)

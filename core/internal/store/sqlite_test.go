@@ -24,7 +24,7 @@ func TestSecondServerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{path, link} {
-		_, err := Open(t.Context(), Options{URL: "sqlite:" + p, Exclusive: true})
+		_, err := Open(t.Context(), Options{URL: "sqlite:" + p, Server: true})
 		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", p, err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-hclog"
+	"github.com/jackc/pgx/v5"
 	"github.com/uptrace/bun"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/event"
@@ -27,12 +28,10 @@ import (
 type Options struct {
 	// URL is "sqlite:PATH" or "postgres://user:password@host:port/database?…".
 	URL string
-	// Exclusive, for a server: a second exclusive Open of the same database is refused with ErrLocked. Other openers, such
-	// as a command that shows the migrations, leave it false.
-	Exclusive bool
-	// Lost is called when an exclusive database is no longer held: another server may take it, so this one has to end at
-	// once. It is called once at most, and only on PostgreSQL. Required with Exclusive.
-	Lost   func(error)
+	// Server: this is a server's. On SQLite a second one is refused with ErrLocked. On PostgreSQL there may be several, of
+	// which one at a time leads: until Lead, the writes of the leader are refused with ErrNotLeader. Other openers, such as a
+	// command that shows the migrations, leave it false.
+	Server bool
 	Logger hclog.Logger // nil: silent
 	// Sealer encrypts provider configs; nil: none can be stored or read, as in commands that need none.
 	Sealer Sealer
@@ -47,6 +46,8 @@ type DB struct {
 	hot     statements
 	hotRead statements // those of ro
 	memory  memory
+	shared  bool            // there may be other servers
+	pg      *pgx.ConnConfig // of PostgreSQL
 	writer  writer
 	hub     event.Hub
 	log     hclog.Logger
@@ -89,8 +90,8 @@ func (db *DB) Close() error {
 	return first
 }
 
-// Hub is woken after each commit that appended events or changed an attempt. Only the writes of this server wake it:
-// beside another server, read from time to time unwoken.
+// Hub is woken after each commit that appended events or changed an attempt. For events of other servers it is woken a
+// little later, and for changes of theirs without an event not at all.
 func (db *DB) Hub() *event.Hub { return &db.hub }
 
 // Ping says whether the database answers.
@@ -109,6 +110,10 @@ func (db *DB) MigrationStatus(ctx context.Context) ([]migrations.State, error) {
 
 // write runs f in a transaction, between the failpoints of the operation, and wakes the readers of events.
 func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
+	epoch, err := db.permit(op)
+	if err != nil {
+		return err
+	}
 	failpoint.Hit("store." + op + ".before")
 	news := false
 	var kinds []event.Kind
@@ -116,8 +121,13 @@ func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 	if forgetful[op] {
 		written = db.memory.begin()
 	}
-	err := db.writer.write(ctx, func(t *tx) error {
+	err = db.writer.write(ctx, func(t *tx) error {
 		news, kinds = false, kinds[:0] // f may run again
+		if t.epoch = epoch; epoch != 0 && !fencesItself[op] {
+			if err := t.fence(ctx); err != nil {
+				return err
+			}
+		}
 		if err := f(t); err != nil {
 			return err
 		}
@@ -144,6 +154,8 @@ func (db *DB) write(ctx context.Context, op string, f func(*tx) error) error {
 type tx struct {
 	bun.Tx
 	db *DB
+	// epoch is the one that the write needs to be the present one; 0: any.
+	epoch int64
 	// events are appended at the very end, because their numbers hold up all other writers until the commit.
 	events []event.Event
 	// news says that there is something to wake for without an event.
