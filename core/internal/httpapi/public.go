@@ -18,7 +18,9 @@ import (
 
 // public are the routes that want no key. Load balancers ask with HEAD as well.
 func (s *Server) public() {
-	get := func(path string, h echo.HandlerFunc) { s.echo.Match([]string{http.MethodGet, http.MethodHead}, path, h) }
+	get := func(path string, h echo.HandlerFunc) {
+		s.echo.Match([]string{http.MethodGet, http.MethodHead}, path, h)
+	}
 	get("/healthz", func(c echo.Context) error { return c.String(http.StatusOK, "ok\n") })
 	get("/readyz", s.ready)
 	get("/metrics", echo.WrapHandler(s.o.Metrics.Handler()))
