@@ -32,6 +32,9 @@ func (l *Logs) request(ctx context.Context, v lease.View, a process.Attempt, o l
 	if o.AllContainers {
 		q.Set("all_containers", "true")
 	}
+	if o.Pod != "" {
+		q.Set("pod", o.Pod)
+	}
 	if o.Restart != nil {
 		q.Set("restart", strconv.Itoa(int(*o.Restart)))
 	}
