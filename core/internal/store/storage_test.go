@@ -109,9 +109,12 @@ func TestRotationCoversStorage(t *testing.T) {
 		t.Run(string(d), func(t *testing.T) {
 			ctx := t.Context()
 			own := secret.NewBox(filepath.Join(t.TempDir(), "keyset.json"))
-			db := must(Open(ctx, Options{URL: newURL(t, d), Exclusive: true, Lost: func(error) {}, Sealer: own}))(t)
+			db := must(Open(ctx, Options{URL: newURL(t, d), Server: true, Sealer: own}))(t)
 			defer db.Close()
 			must(db.Migrate(ctx))(t)
+			if db.Replicated() {
+				lead(t, db)
+			}
 			must(own.Start(ctx, db))(t)
 			one, two := must(db.CreateStorageBackend(ctx, lake("one")))(t), must(db.CreateStorageBackend(ctx, lake("two")))(t)
 			must(db.CreateCluster(ctx, cluster.Cluster{Name: "c", ProviderConfig: marked(1)}))(t)
