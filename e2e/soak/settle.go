@@ -29,7 +29,7 @@ func (w *world) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // only read
 	return stack.Until(ctx, "everything has ended", func() (bool, error) {
 		pause(ctx, 500*time.Millisecond) // a look is not for free
 		live, unstored, err := check.Unsettled(ctx, db)
@@ -64,7 +64,7 @@ func (w *world) collect(ctx context.Context, c *client) (check.Input, error) {
 	if err != nil {
 		return in, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // only read
 	if err := in.Rows(ctx, db); err != nil {
 		return in, err
 	}

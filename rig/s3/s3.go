@@ -120,7 +120,7 @@ func (s *Server) Stop() {
 		return
 	}
 	_ = s.stdin.Close()
-	<-s.done
+	<-s.done //nolint:errcheck // it was told to end
 	s.stdin = nil
 }
 

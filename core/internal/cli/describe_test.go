@@ -13,7 +13,9 @@ import (
 // described plays a version that was refused for a while by two reasons in turn, ran, and failed.
 func described(t *testing.T) []string {
 	t.Helper()
-	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local).Add(time.Duration(s) * time.Second) }
+	at := func(s int) time.Time {
+		return time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local).Add(time.Duration(s) * time.Second)
+	}
 	n := 0
 	e := func(s int, kind, state, message string, more object) object {
 		n++

@@ -218,7 +218,7 @@ func apply(a *process.Attempt, f evidence.Finding, clusterName string, now time.
 		a.Ran, a.RunStartedAt, a.RunEnded, learned = f.Ran, f.RunStartedAt, f.RunEnded, true
 	}
 	// While the cause is not read again, as after a restart, the clock goes on.
-	if !(f.NeedsEvents || f.NeedsQueue) || f.State != process.Queued {
+	if !f.NeedsEvents && !f.NeedsQueue || f.State != process.Queued {
 		learned = block(a, f.Blocked(), now) || learned
 	}
 	if a.StartedAt == nil && f.StartedAt != nil {

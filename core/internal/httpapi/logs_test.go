@@ -31,7 +31,7 @@ func (w *world) followers(path string, n int) []net.Conn {
 		_ = c.SetReadDeadline(start.Add(patience))
 		in := bufio.NewReaderSize(c, 512)
 		resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // the connection is closed instead
-		if err != nil || resp.StatusCode != 200 || resp.Header.Get("X-Accel-Buffering") != "no" {
+		if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("X-Accel-Buffering") != "no" {
 			w.t.Fatal(resp, err)
 		}
 		line, err := bufio.NewReaderSize(resp.Body, 512).ReadString('\n')

@@ -181,7 +181,7 @@ func (e *Elector) drain(ctx context.Context, ended <-chan error) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-ended:
+		case <-ended: //nolint:errcheck // the work was told to end: how it did changes nothing
 			return
 		case <-tick.C:
 		}

@@ -44,7 +44,7 @@ type Host struct {
 	running sync.WaitGroup
 	starts  atomic.Int64
 
-	enforce    atomic.Bool // strict plugins are in force: Start is over
+	enforce    atomic.Bool  // strict plugins are in force: Start is over
 	refreshing sync.RWMutex // held over a change of a slot's state and the lists that follow from it, so that List sees both or neither
 	lists      atomic.Pointer[lists]
 }

@@ -15,15 +15,15 @@ import (
 
 // Limits of a submission. The REST contract states the same figures.
 const (
-	MaxNameRunes  = 253
-	MaxTypeRunes  = 128
-	MaxKeyRunes   = 255
-	MaxLabels     = 64
-	MaxLabelRunes = 253
-	MaxEnv        = 1000
-	MaxRetries    = 1000
-	MaxInfrastructureRetries     = 10
-	MaxRuntimeSeconds            = 10 * 365 * 24 * 3600
+	MaxNameRunes             = 253
+	MaxTypeRunes             = 128
+	MaxKeyRunes              = 255
+	MaxLabels                = 64
+	MaxLabelRunes            = 253
+	MaxEnv                   = 1000
+	MaxRetries               = 1000
+	MaxInfrastructureRetries = 10
+	MaxRuntimeSeconds        = 10 * 365 * 24 * 3600
 )
 
 // faults collects what is wrong, by field.

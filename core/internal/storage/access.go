@@ -55,7 +55,7 @@ func AccessOf(installation, projectID string, b Backend, sets []string) Access {
 		theirs = theirs || strings.HasPrefix(name, standard)
 	}
 	add := func(v Variable) {
-		if !taken[v.Name] && !(theirs && strings.HasPrefix(v.Name, standard)) {
+		if !taken[v.Name] && (!theirs || !strings.HasPrefix(v.Name, standard)) {
 			a.Env = append(a.Env, v)
 		}
 	}

@@ -106,7 +106,7 @@ func TestS3Classes(t *testing.T) {
 		"broken":          {fault(500, "InternalError"), storage.Server, "put"},
 		"unknown code":    {fault(403, "SomethingElse"), storage.Permissions, "put"},
 		"echo as code":    {fault(403, accessKey+"/x"), storage.NotS3, "put"},
-		"a web page":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>hello</html>", 404) }, storage.NotS3, "put"},
+		"a web page":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>hello</html>", http.StatusNotFound) }, storage.NotS3, "put"},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
 		}, storage.Region, "put"}, // not followed: that would be denied

@@ -111,10 +111,10 @@ func (c *Cluster) job(e record) {
 		j.Name, j.Namespace = e.Response.Metadata.Name, e.Response.Metadata.Namespace
 		j.Attempt = e.Response.Metadata.Labels[attemptLabel]
 	}
-	switch {
-	case e.Verb == "create":
+	switch e.Verb {
+	case "create":
 		j.Created = e.Received
-	case e.Verb == "delete":
+	case "delete":
 		j.Deletes = append(j.Deletes, Delete{At: e.Received, User: e.User.Username, UID: e.Request.Preconditions.UID})
 		return
 	}
