@@ -189,6 +189,12 @@ func TestRead(t *testing.T) {
 			in: Input{Job: aJob(suspendedIn(""))}, state: process.Queued, code: Suspended, exit: "nil"},
 		"B26 preempted by Kueue": {
 			in: Input{Job: aJob(suspendedIn("team-a")), Attempt: ranBefore}, state: process.Queued, code: Preempted, reason: "queue team-a", exit: "nil", runs: 1},
+		"B26 suspended and its pod still runs": {
+			in:    Input{Job: aJob(suspendedIn("team-a")), Attempt: ranBefore, Pods: []*corev1.Pod{aPod("a", corev1.PodRunning, "n1", running("main"), deleted)}},
+			state: process.Running, code: Running, exit: "nil", runs: 1},
+		"B26 pod seen before the Job that was resumed for it": {
+			in:    Input{Job: aJob(suspendedIn("team-a")), Attempt: process.Attempt{State: process.Queued}, Pods: []*corev1.Pod{aPod("a", corev1.PodRunning, "n1", running("main"))}},
+			state: process.Running, code: Running, exit: "nil", runs: 1},
 		"B26 disrupted pod, next one follows": {
 			in: Input{Job: aJob(), Attempt: ranBefore, Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1",
 				podIs(corev1.DisruptionTarget, corev1.ConditionTrue, "PreemptionByScheduler", "preempting to accommodate a higher priority pod"))}},

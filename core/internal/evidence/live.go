@@ -15,7 +15,9 @@ func live(f *Finding, in Input, pods []*corev1.Pod) {
 	f.State = process.Queued
 	pod := current(pods)
 	switch {
-	case in.Job.Spec.Suspend != nil && *in.Job.Spec.Suspend:
+	// A suspended Job has no pod: one that runs is on its way out, or was seen before the Job that was resumed for it. As long
+	// as it runs, so does the work.
+	case in.Job.Spec.Suspend != nil && *in.Job.Spec.Suspend && (pod == nil || !mainRunning(pod)):
 		suspended(f, in)
 	case pod == nil:
 		noPod(f, in, pods)
