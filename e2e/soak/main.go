@@ -44,6 +44,7 @@ func main() {
 	flag.IntVar(&o.Processes, "processes", 2000, "how many processes are submitted")
 	flag.IntVar(&o.Clusters, "clusters", 3, "how many local clusters")
 	flag.BoolVar(&o.Calm, "calm", false, "break nothing")
+	flag.BoolVar(&o.Patient, "patient", false, "cancel nothing")
 	flag.StringVar(&o.mutant, "mutant", "", "damage that the checker must find: second-job or lost-line; empty: none")
 	flag.StringVar(&o.dir, "dir", "", "folder for everything, kept at the end; empty: a new one, removed when all is well")
 	flag.BoolVar(&o.show, "plan", false, "print the faults and do nothing")

@@ -14,13 +14,12 @@ import (
 )
 
 // A small soak with every kind of fault is clean, and the checker finds what is damaged afterwards: a line that is taken
-// from a log, and a second Job of an attempt.
+// from a log, and a second Job of an attempt. One plan, without cancels: the search for what no plan has shown yet is make
+// soak's.
 func TestSmallSoak(t *testing.T) {
 	needBinaries(t)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
 	o := options{
-		Options: plan.Options{Seed: seed, Duration: 30 * time.Second, Processes: 50, Clusters: 2}, retention: 5 * time.Second,
+		Options: plan.Options{Seed: 1, Duration: 30 * time.Second, Processes: 50, Clusters: 2, Patient: true}, retention: 5 * time.Second,
 		say: t.Logf,
 	}
 	ctx := t.Context()

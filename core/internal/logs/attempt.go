@@ -157,7 +157,11 @@ func (t *attempt) ensure(pods []*corev1.Pod, leaving bool) {
 		return
 	}
 	t.startStreams()
-	t.saveSoon()
+	if leaving {
+		t.save() // when the pods are gone, nothing but this file remembers them
+	} else {
+		t.saveSoon()
+	}
 	t.changed.wake()
 }
 

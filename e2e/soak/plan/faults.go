@@ -17,6 +17,7 @@ type Options struct {
 	Processes int
 	Clusters  int
 	Calm      bool // nothing is broken
+	Patient   bool // nobody cancels
 }
 
 // FaultKind is a way to break something.

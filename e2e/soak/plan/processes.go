@@ -141,7 +141,7 @@ func (o Options) Submissions() []Process {
 		case Long, Stopped:
 			p.Lines, p.Every, p.Pause = max(int(lasts/pause), 1), 1, pause
 		}
-		if p.Kind == Stopped {
+		if p.Kind == Stopped && !o.Patient {
 			p.CancelAfter = cancel
 		}
 		p.Name = fmt.Sprintf("%s-%04d", p.Kind, i)
