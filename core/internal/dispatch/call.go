@@ -210,8 +210,12 @@ func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (s
 			}
 			return err
 		})
-		if class := kube.Classify(err); err != nil && class != kube.NotFound && class != kube.Permissions {
+		switch class := kube.Classify(err); {
+		case err == nil || class == kube.Permissions:
+		case class != kube.NotFound:
 			return false, fmt.Errorf("read the identity of the cluster: %w", err)
+		case name == metav1.NamespaceSystem:
+			return false, nil // every cluster has it but one that has just been born, which had no Job
 		}
 	}
 	for _, uid := range present {

