@@ -15,8 +15,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/watch"
 
 	"github.com/nagelfluh/nagelfluh/e2e/stack"
 )
@@ -295,27 +298,22 @@ func (w *world) watchJobs() *ledger {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		watch, err := jobs.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		// The API server ends the watch of a client that falls behind; the next one goes on from the last event seen.
+		source := &cache.ListWatch{WatchFuncWithContext: jobs.Watch}
+		retried, err := watch.NewRetryWatcherWithContext(ctx, list.ResourceVersion, source)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		wg.Go(func() {
-			defer watch.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case e, open := <-watch.ResultChan():
-					if !open {
-						if ctx.Err() == nil {
-							w.t.Errorf("the counting watch of cluster %s ended", name)
-						}
-						return
-					}
-					if o, ok := e.Object.(metav1.Object); ok {
-						l.add(o.GetLabels()["nagelfluh.io/version"], string(o.GetUID()), name)
-					}
+			for e := range retried.ResultChan() {
+				if o, ok := e.Object.(metav1.Object); ok {
+					l.add(o.GetLabels()["nagelfluh.io/version"], string(o.GetUID()), name)
+				} else if ctx.Err() == nil {
+					w.t.Errorf("the count of Jobs on cluster %s has a gap: %v", name, apierrors.FromObject(e.Object))
 				}
+			}
+			if ctx.Err() == nil {
+				w.t.Errorf("the counting watch of cluster %s ended", name)
 			}
 		})
 	}
