@@ -40,6 +40,8 @@ type attempt struct {
 	streams  map[streamKey]*stream
 	draining bool // Finish was called: no further pods will come
 	leaving  bool // it is being cancelled: its pods are about to go
+	// unseen are the pods that an earlier Keeper wrote down and that nobody has seen since.
+	unseen   map[string]bool
 	cut      bool // its cluster was removed: nothing more is read
 	released bool
 	saving   *time.Timer // runs while something is to be written down; nil: nothing is
@@ -85,6 +87,10 @@ func (t *attempt) load() error {
 			t.k.log.Warn("the log spool does not say which pods there were; going by the cluster alone", "file", path, "error", err)
 		}
 		t.m.Pods = m.Pods
+		t.unseen = make(map[string]bool, len(m.Pods))
+		for _, p := range m.Pods {
+			t.unseen[p.Name] = true
+		}
 	}
 	t.loaded = true
 	t.startStreams()
@@ -145,6 +151,7 @@ func (t *attempt) ensure(pods []*corev1.Pod, leaving bool) {
 			t.k.log.Warn("ignoring a pod whose name, or a container's, is not valid", "attempt", t.id, "pod", pod.Name)
 			continue
 		}
+		delete(t.unseen, seen.Name)
 		if known := t.pod(seen.Name); known == nil {
 			t.m.Pods = append(t.m.Pods, seen)
 			sortPods(t.m.Pods)
@@ -209,6 +216,7 @@ func (t *attempt) cutOff() {
 func (t *attempt) drain(ctx context.Context) error {
 	t.mu.Lock()
 	t.draining = true
+	t.suspectUnseen()
 	if !t.released {
 		t.startStreams()
 	}
@@ -233,6 +241,19 @@ func (t *attempt) drain(ctx context.Context) error {
 				return context.Cause(ctx)
 			case <-t.ctx.Done():
 				return ErrClosed
+			}
+		}
+	}
+}
+
+// suspectUnseen takes containers as started that may have been: nobody looked between their pod's last sight and its end. A
+// read then finds what there is, or marks that something may be missing. The caller holds the lock.
+func (t *attempt) suspectUnseen() {
+	for name := range t.unseen {
+		p := t.pod(name)
+		for i := range p.Containers {
+			if c := &p.Containers[i]; !c.Started && !c.Ended {
+				c.Started = true
 			}
 		}
 	}

@@ -217,8 +217,12 @@ func (s *stream) pause(ctx context.Context, told <-chan struct{}, wait *time.Dur
 	return true
 }
 
-// buffers are for reads: one is held by each follow for as long as it lasts.
-var buffers = sync.Pool{New: func() any { return new([head + 16<<10]byte) }}
+// buffers are for reads: a small one is held by each follow for as long as it lasts, a large one only while output comes
+// faster than the small one takes it, for each read has a price.
+var (
+	buffers = sync.Pool{New: func() any { b := make([]byte, head+16<<10); return &b }}
+	large   = sync.Pool{New: func() any { b := make([]byte, head+128<<10); return &b }}
+)
 
 // read takes one answer of the cluster into the spool.
 func (s *stream) read(ctx context.Context, known news) answer {
@@ -242,36 +246,53 @@ func (s *stream) read(ctx context.Context, known news) answer {
 	}
 	defer body.Close()
 	s.setProblem("") // before any reader sees what comes, or the last trouble would be told again behind it
-	buf := buffers.Get().(*[head + 16<<10]byte)
-	defer buffers.Put(buf)
+	small := buffers.Get().(*[]byte)
+	defer buffers.Put(small)
 	p := newParser(s.spool.pos)
-	for {
-		n, err := body.Read(buf[head:])
-		s.kick()
-		var out []byte
-		switch {
-		case n > 0:
-			out = p.feed(buf[:], n)
-			if errors.Is(err, io.EOF) {
-				err = nil // it comes again
-			}
-		case errors.Is(err, io.EOF):
-			out = p.flush(buf[:])
+	for full := false; ; {
+		buf := small
+		if full {
+			buf = large.Get().(*[]byte)
 		}
-		if len(out) > 0 {
-			if err := s.take(p, out); err != nil {
-				return answer{fresh: p.fresh, err: err}
-			}
+		n, ended, err := s.piece(body, p, *buf)
+		if full {
+			large.Put(buf)
 		}
+		full = n == len(*buf)-head
 		switch {
-		case p.fault != "":
-			return answer{fresh: p.fresh, err: &faultError{p.fault}}
-		case errors.Is(err, io.EOF):
-			return answer{fresh: p.fresh, confirmed: p.confirmed()}
 		case err != nil:
-			return fail(answer{fresh: p.fresh}, err)
+			return answer{fresh: p.fresh, err: err}
+		case errors.Is(ended, io.EOF):
+			return answer{fresh: p.fresh, confirmed: p.confirmed()}
+		case ended != nil:
+			return fail(answer{fresh: p.fresh}, ended)
 		}
 	}
+}
+
+// piece takes one read of an answer into the spool. ended is how the answer ended, if it did; err is trouble with what came.
+func (s *stream) piece(body io.Reader, p *parser, buf []byte) (n int, ended, err error) {
+	n, ended = body.Read(buf[head:])
+	s.kick()
+	var out []byte
+	switch {
+	case n > 0:
+		out = p.feed(buf, n)
+		if errors.Is(ended, io.EOF) {
+			ended = nil // it comes again
+		}
+	case errors.Is(ended, io.EOF):
+		out = p.flush(buf)
+	}
+	if len(out) > 0 {
+		if err := s.take(p, out); err != nil {
+			return n, ended, err
+		}
+	}
+	if p.fault != "" {
+		return n, ended, &faultError{p.fault}
+	}
+	return n, ended, nil
 }
 
 // take adds output to the spool, within the quota, and lets readers see it.

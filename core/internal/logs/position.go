@@ -87,9 +87,6 @@ func (p *position) end(stamp int64) {
 // head is the room that a parser's buffer keeps before the bytes read, for the beginning of a line whose rest came later.
 const head = 64
 
-// stampMax is the length of the longest stamp: 2006-01-02T15:04:05.123456789+07:00.
-const stampMax = 35
-
 // parser takes the bytes of one answer of the cluster, strips the stamps, and drops what was read before. It keeps no line
 // in memory, however long.
 type parser struct {
@@ -106,6 +103,8 @@ type parser struct {
 	stamp  int64 // of the line under way; 0: none
 	drop   bool  // the line under way is being dropped
 	rest   int64 // bytes still to be dropped of the line under way, or of a plain log
+
+	stamps stamps
 
 	held  [head]byte // the beginning of a line that is too short to tell whether it is a stamp
 	nheld int
@@ -155,7 +154,7 @@ func (p *parser) parse(dst, src []byte, last bool) []byte {
 			return p.plain(dst, src)
 		}
 		if !p.inLine {
-			stamp, n, ok := cutStamp(src)
+			stamp, n, ok := p.stamps.cut(src)
 			if !ok && n == 0 && !last && !bytes.Contains(src, []byte{'\n'}) && len(src) < head {
 				p.nheld = copy(p.held[:], src)
 				return dst
@@ -299,22 +298,6 @@ func (p *parser) confirmed() bool {
 	default:
 		return p.seen == p.want.Count
 	}
-}
-
-// cutStamp reads the stamp at the start of a line. n is how many bytes it takes with the space behind it.
-func cutStamp(line []byte) (stamp int64, n int, ok bool) {
-	i := bytes.IndexAny(line[:min(len(line), stampMax+1)], " \n")
-	if i < 0 || line[0] < '0' || line[0] > '9' {
-		return 0, 0, false
-	}
-	var t time.Time
-	if err := t.UnmarshalText(line[:i]); err != nil {
-		return 0, 0, false
-	}
-	if line[i] == ' ' {
-		i++
-	}
-	return t.UnixNano(), i, true
 }
 
 // kubeletMessages begin the texts that kubelets put, with status 200, where the output should be.
