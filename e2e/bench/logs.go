@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,22 +48,21 @@ func follows(ctx context.Context, b *bench) ([]row, error) {
 	}
 	// The mark says that the follow is open; what is timed comes after it.
 	script := []string{"sh", "-c", "echo ready; sleep 3; cat '" + file + "'; sleep 2"}
-	var ours, direct []float64
+	var ours, direct, stamped []float64
+	turns := []struct {
+		follow func(context.Context, int, []string, []byte) (float64, error)
+		rates  *[]float64
+	}{{w.followOurs, &ours}, {w.followDirect, &direct}, {w.followStamped, &stamped}}
 	for i := range b.pairs {
-		turns := []func(context.Context, int, []string, []byte) (float64, error){w.followOurs, w.followDirect}
-		results := []*[]float64{&ours, &direct}
-		if i%2 == 1 {
-			slices.Reverse(turns)
-			slices.Reverse(results)
-		}
-		for k, turn := range turns {
-			rate, err := turn(ctx, i, script, text.Bytes())
+		for _, turn := range turns {
+			rate, err := turn.follow(ctx, i, script, text.Bytes())
 			if err != nil {
 				return nil, err
 			}
-			*results[k] = append(*results[k], rate)
+			*turn.rates = append(*turn.rates, rate)
 		}
-		b.detail("pair %d: ours %.0f MB/s, direct %.0f MB/s", i+1, ours[i], direct[i])
+		slices.Reverse(turns)
+		b.detail("pair %d: ours %.0f MB/s, direct %.0f MB/s; direct with the node's stamps, which ours must ask for, %.0f MB/s", i+1, ours[i], direct[i], stamped[i])
 	}
 	ratios := make([]float64, len(ours))
 	for i := range ours {
@@ -70,13 +71,14 @@ func follows(ctx context.Context, b *bench) ([]row, error) {
 	slices.Sort(ratios)
 	slices.Sort(ours)
 	slices.Sort(direct)
+	slices.Sort(stamped)
 	ratio := ratios[len(ratios)/2]
 	rows := []row{{
 		name: fmt.Sprintf("(l) follow of %d lines, %d pairs", lines, len(ratios)), ours: fmt.Sprintf("%.0f MB/s", ours[len(ours)/2]),
-		base: fmt.Sprintf("client-go %.0f MB/s", direct[len(direct)/2]), result: fmt.Sprintf("ratio %.2f (%.2f to %.2f)", ratio, ratios[0], ratios[len(ratios)-1]),
+		base: fmt.Sprintf("client-go %.0f MB/s, with stamps %.0f", direct[len(direct)/2], stamped[len(stamped)/2]), result: fmt.Sprintf("ratio %.2f (%.2f to %.2f)", ratio, ratios[0], ratios[len(ratios)-1]),
 		aim: "ratio ≥ 0.80", met: ratio >= 0.8,
 	}}
-	memory, err := w.followers(ctx, b.n(400))
+	memory, err := w.followers(ctx, b, b.n(400))
 	return append(rows, memory...), err
 }
 
@@ -119,25 +121,58 @@ func (w *world) followOurs(ctx context.Context, i int, script []string, want []b
 }
 
 func (w *world) followDirect(ctx context.Context, i int, script []string, want []byte) (float64, error) {
-	c, namespace := w.clients["main"], w.namespace
-	limit := int32(0)
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("direct-", i)}, Spec: batchv1.JobSpec{BackoffLimit: &limit}}
-	j.Spec.Template.Spec = corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox", Command: script}},
-	}
-	if _, err := c.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{}); err != nil {
-		return 0, err
-	}
-	pod, err := runningPod(ctx, c, namespace, "job-name="+j.Name)
-	if err != nil {
-		return 0, err
-	}
-	body, err := c.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: "main", Follow: true}).Stream(ctx)
+	body, err := w.openDirect(ctx, fmt.Sprint("direct-", i), script, false)
 	if err != nil {
 		return 0, err
 	}
 	defer body.Close()
 	return timed(body, want)
+}
+
+// followStamped asks for the node's stamps, without which a follow that breaks cannot go on exactly where it was, and takes
+// them off at once.
+func (w *world) followStamped(ctx context.Context, i int, script []string, want []byte) (float64, error) {
+	body, err := w.openDirect(ctx, fmt.Sprint("stamped-", i), script, true)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	r, pipe := io.Pipe()
+	defer r.Close()
+	go func() {
+		out := bufio.NewWriterSize(pipe, 32<<10)
+		lines := bufio.NewReaderSize(body, 128<<10)
+		for {
+			line, err := lines.ReadSlice('\n')
+			_, text, _ := bytes.Cut(line, []byte{' '})
+			if _, failed := out.Write(text); failed != nil || err != nil {
+				_ = pipe.CloseWithError(cmp.Or(err, failed))
+				return
+			}
+			if lines.Buffered() == 0 && out.Flush() != nil {
+				return
+			}
+		}
+	}()
+	return timed(r, want)
+}
+
+// openDirect starts a Job of the script and follows its log by client-go.
+func (w *world) openDirect(ctx context.Context, name string, script []string, stamps bool) (io.ReadCloser, error) {
+	c, namespace := w.clients["main"], w.namespace
+	limit := int32(0)
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{BackoffLimit: &limit}}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox", Command: script}},
+	}
+	if _, err := c.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	pod, err := runningPod(ctx, c, namespace, "job-name="+name)
+	if err != nil {
+		return nil, err
+	}
+	return c.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: "main", Follow: true, Timestamps: stamps}).Stream(ctx)
 }
 
 func runningPod(ctx context.Context, c kubernetes.Interface, namespace, selector string) (name string, err error) {
@@ -155,7 +190,7 @@ func runningPod(ctx context.Context, c kubernetes.Interface, namespace, selector
 }
 
 // followers: resident memory of the server for each of n event streams of one log that have read 1 MB and wait.
-func (w *world) followers(ctx context.Context, n int) ([]row, error) {
+func (w *world) followers(ctx context.Context, b *bench, n int) ([]row, error) {
 	id, err := w.submit(ctx, submission("followed", 0, "sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo printed; sleep 600"))
 	if err != nil {
 		return nil, err
@@ -218,6 +253,11 @@ func (w *world) followers(ctx context.Context, n int) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	memory, err := w.goMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.detail("the Go runtime of the server: %s", memory)
 	each := (after - before) / float64(n)
 	return []row{{
 		name: fmt.Sprintf("(l) memory per follower, %d of one log", n), ours: fmt.Sprintf("server %.0f → %.0f MB", before/1000, after/1000),
@@ -237,4 +277,30 @@ func (w *world) rss() (float64, error) {
 		}
 	}
 	return 0, errors.New("no resident memory in the process's status")
+}
+
+// goMemory says what of the server's memory holds values, what stacks, and what waits to be used again.
+func (w *world) goMemory(ctx context.Context) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var out []string
+	for s := bufio.NewScanner(resp.Body); s.Scan(); {
+		for name, label := range map[string]string{
+			"go_memstats_heap_alloc_bytes": "heap in use or not yet collected", "go_memstats_stack_inuse_bytes": "stacks",
+			"go_memstats_heap_idle_bytes": "idle", "go_memstats_heap_released_bytes": "of it given back",
+		} {
+			if value, ok := strings.CutPrefix(s.Text(), name+" "); ok {
+				bytes, _ := strconv.ParseFloat(value, 64)
+				out = append(out, fmt.Sprintf("%s %.1f MB", label, bytes/1e6))
+			}
+		}
+	}
+	return strings.Join(out, ", "), nil
 }

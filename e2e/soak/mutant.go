@@ -51,7 +51,7 @@ func (w *world) makeJob(ctx context.Context, name string, from map[string]string
 // loseLine removes a line from the middle of an archived log, and has the manifest agree.
 func (w *world) loseLine(in check.Input) error {
 	for _, a := range in.Attempts {
-		files, err := filepath.Glob(filepath.Join(w.archive(), a.ID, "*", "main.log"))
+		files, err := filepath.Glob(filepath.Join(w.archive(), a.ID, "*", "*", "main.log"))
 		if err != nil || a.State != "succeeded" || len(files) == 0 {
 			continue
 		}

@@ -14,12 +14,12 @@ import (
 )
 
 // A small soak with every kind of fault is clean, and the checker finds what is damaged afterwards: a line that is taken
-// from a log, and a second Job of an attempt. One plan, without cancels: the search for what no plan has shown yet is make
+// from a log, and a second Job of an attempt. One plan: the search for what no plan has shown yet is make
 // soak's.
 func TestSmallSoak(t *testing.T) {
 	needBinaries(t)
 	o := options{
-		Options: plan.Options{Seed: 1, Duration: 30 * time.Second, Processes: 50, Clusters: 2, Patient: true}, retention: 5 * time.Second,
+		Options: plan.Options{Seed: 1, Duration: 30 * time.Second, Processes: 50, Clusters: 2}, retention: 5 * time.Second,
 		say: t.Logf,
 	}
 	ctx := t.Context()

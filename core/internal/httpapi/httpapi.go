@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -79,8 +78,8 @@ type Server struct {
 	feed  *feed
 	names *names
 
-	drainOnce sync.Once
-	draining  chan struct{}
+	draining context.Context // ends with Drain
+	drain    context.CancelFunc
 }
 
 // New builds the server. Run must be called for its event streams to live.
@@ -104,8 +103,9 @@ func New(o Options) (*Server, error) {
 	names := newNames(o.Store)
 	s := &Server{
 		o: o, log: o.Logger.Named("http"), echo: echo.New(), doc: doc, names: names,
-		feed: newFeed(o.Store, names, o.Seen, o.Logger.Named("events")), draining: make(chan struct{}),
+		feed: newFeed(o.Store, names, o.Seen, o.Logger.Named("events")),
 	}
+	s.draining, s.drain = context.WithCancel(context.Background())
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.fail
 	s.echo.Pre(s.identify, s.observe, s.recovered)
@@ -125,7 +125,7 @@ func (s *Server) Run(ctx context.Context) { s.feed.run(ctx) }
 
 // Drain ends all streams and makes the server say that it is not ready. Requests under way go on. Calling it twice is
 // safe.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.echo.ServeHTTP(w, r) }

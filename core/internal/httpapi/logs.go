@@ -78,27 +78,24 @@ func (s *Server) logOf(ctx context.Context, c echo.Context, v process.Version, o
 }
 
 // whileAllowed ends with the request, when the server drains, so that no stream holds it up, and when the caller may no
-// longer see the project.
+// longer see the project. A thousand who follow a silent log cost no goroutine for it.
 func (s *Server) whileAllowed(r *http.Request, projectID string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
-	go func() {
-		defer cancel()
-		recheck := time.NewTicker(s.o.Recheck)
-		defer recheck.Stop()
-		for {
-			select {
-			case <-s.draining:
-				return
-			case <-ctx.Done():
-				return
-			case <-recheck.C:
-				if !s.stillSees(r, projectID) {
-					return
-				}
-			}
+	undrain := context.AfterFunc(s.draining, cancel)
+	set := make(chan struct{})
+	var recheck *time.Timer
+	recheck = time.AfterFunc(s.o.Recheck, func() {
+		<-set
+		switch {
+		case ctx.Err() != nil:
+		case s.stillSees(r, projectID):
+			recheck.Reset(s.o.Recheck)
+		default:
+			cancel()
 		}
-	}()
-	return ctx, cancel
+	})
+	close(set)
+	return ctx, func() { cancel(); undrain(); recheck.Stop() }
 }
 
 // flushWritten sends what was written to the response itself.

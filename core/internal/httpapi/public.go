@@ -79,14 +79,7 @@ func (s *Server) ready(c echo.Context) error {
 	return c.JSON(status, out)
 }
 
-func (s *Server) isDraining() bool {
-	select {
-	case <-s.draining:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) isDraining() bool { return s.draining.Err() != nil }
 
 func (s *Server) pluginChecks() (out []Check) {
 	for _, p := range s.o.Plugins.List() {

@@ -158,7 +158,7 @@ func (s *Server) stream(c echo.Context, a audience, after int64, ended func(cont
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.draining:
+		case <-s.draining.Done():
 			return nil
 		case <-changed:
 		case <-heartbeat.C:

@@ -1,8 +1,8 @@
 package logs
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +19,8 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// Archive keeps the logs of ended attempts: per attempt a manifest, and per container instance that printed anything one
-// object with exactly its bytes. Safe for concurrent use.
+// Archive keeps the logs of ended attempts: per attempt a manifest, and in the copy that it names per container instance
+// that printed anything one object with exactly its bytes. Safe for concurrent use.
 type Archive struct {
 	bucket *blob.Bucket
 	dir    string // of a local archive; empty: elsewhere
@@ -79,15 +79,18 @@ func (a *Archive) Manifest(ctx context.Context, attemptID string) (Manifest, err
 	return m, nil
 }
 
-// Open reads one container instance's log from an offset on.
+// Open reads one container instance's log from an offset on; ErrMissing when the archive does not hold it.
 func (a *Archive) Open(ctx context.Context, attemptID, pod, container string, restart int32, offset int64) (io.ReadCloser, error) {
-	r, err := a.bucket.NewRangeReader(ctx, objectKey(attemptID, pod, container, restart), offset, -1, nil)
+	m, err := a.Manifest(ctx, attemptID)
+	if err != nil {
+		return nil, err
+	}
+	if m.silent(pod, container, restart) {
+		return io.NopCloser(strings.NewReader("")), nil
+	}
+	r, err := a.bucket.NewRangeReader(ctx, objectKey(attemptID, m.Copy, pod, container, restart), offset, -1, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		m, err := a.Manifest(ctx, attemptID)
-		if err == nil && m.silent(pod, container, restart) {
-			return io.NopCloser(strings.NewReader("")), nil
-		}
-		return nil, cmp.Or(err, ErrMissing)
+		return nil, ErrMissing
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read archived log of pod %s, container %s: %w", pod, container, err)
@@ -95,24 +98,66 @@ func (a *Archive) Open(ctx context.Context, attemptID, pod, container string, re
 	return r, nil
 }
 
-// put stores one container instance's log.
-func (a *Archive) put(ctx context.Context, attemptID, pod string, c ContainerLog, r io.Reader) error {
-	key := objectKey(attemptID, pod, c.Name, c.Restart)
+// store writes one copy of an attempt's logs, whose text read gives, and last the manifest that names it. Where another
+// server has stored the attempt meanwhile, its copy stays and this one goes: a leader that was paused must not lay what it
+// could still read over what its successor had read whole.
+func (a *Archive) store(ctx context.Context, m Manifest, read func(pod string, c ContainerLog) io.Reader) error {
+	m.Copy = rand.Text()[:8]
+	var written []string
+	err := func() error {
+		for _, p := range m.Pods {
+			for _, c := range p.Containers {
+				if c.Bytes == 0 {
+					continue // the manifest says that there is nothing
+				}
+				key := objectKey(m.AttemptID, m.Copy, p.Name, c.Name, c.Restart)
+				written = append(written, key)
+				if err := a.put(ctx, key, read(p.Name, c)); err != nil {
+					return fmt.Errorf("store log of pod %s, container %s: %w", p.Name, c.Name, err)
+				}
+			}
+		}
+		return a.seal(ctx, m)
+	}()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
+	defer cancel()
+	stored, look := a.Manifest(ctx, m.AttemptID)
+	if look == nil && stored.Copy == m.Copy {
+		return err // it counts, but may not survive a power cut yet
+	}
+	if look == nil || errors.Is(look, ErrMissing) {
+		for _, key := range written {
+			_ = a.bucket.Delete(ctx, key) // what is left over is named by no manifest
+		}
+	}
+	if look == nil {
+		return nil
+	}
+	return err
+}
+
+// discardTimeout bounds the removal of a copy that does not count.
+const discardTimeout = 5 * time.Second
+
+func (a *Archive) put(ctx context.Context, key string, r io.Reader) error {
 	if err := a.bucket.Upload(ctx, key, r, &blob.WriterOptions{ContentType: "application/octet-stream"}); err != nil {
-		return fmt.Errorf("store log of pod %s, container %s: %w", pod, c.Name, err)
+		return err
 	}
 	return a.sync(key)
 }
 
-// seal stores the manifest and so says that everything it names is there.
-func (a *Archive) seal(ctx context.Context, m *Manifest) error {
+// seal stores the manifest, unless there is one, and so says that everything it names is there.
+func (a *Archive) seal(ctx context.Context, m Manifest) error {
 	m.StoredAt = time.Now().UTC().Truncate(time.Microsecond)
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode log manifest of attempt %s: %w", m.AttemptID, err)
 	}
 	key := manifestKey(m.AttemptID)
-	if err := a.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: "application/json"}); err != nil {
+	if err := a.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: "application/json", IfNotExist: true}); err != nil {
 		return fmt.Errorf("store log manifest of attempt %s: %w", m.AttemptID, err)
 	}
 	return a.sync(key)
@@ -141,8 +186,8 @@ func (a *Archive) sync(key string) error {
 
 func manifestKey(attemptID string) string { return attemptID + "/manifest.json" }
 
-func objectKey(attemptID, pod, container string, restart int32) string {
-	return attemptID + "/" + pod + "/" + fileName(container, restart)
+func objectKey(attemptID, copied, pod, container string, restart int32) string {
+	return attemptID + "/" + copied + "/" + pod + "/" + fileName(container, restart)
 }
 
 // fileName names a container instance. Container names hold no dots.

@@ -304,18 +304,9 @@ func (t *attempt) describe() (Manifest, map[streamKey]*stream) {
 // store writes everything to the archive, the manifest last. All streams are done.
 func (t *attempt) store(ctx context.Context) error {
 	m, streams, _ := t.snapshot()
-	for _, p := range m.Pods {
-		for _, c := range p.Containers {
-			s := streams[streamKey{pod: p.Name, container: c.Name, restart: c.Restart}]
-			if s == nil || c.Bytes == 0 {
-				continue // the manifest says that there is nothing
-			}
-			if err := t.k.o.Archive.put(ctx, t.id, p.Name, c, io.NewSectionReader(s, 0, c.Bytes)); err != nil {
-				return err
-			}
-		}
-	}
-	return t.k.o.Archive.seal(ctx, &m)
+	return t.k.o.Archive.store(ctx, m, func(pod string, c ContainerLog) io.Reader {
+		return io.NewSectionReader(streams[streamKey{pod: pod, container: c.Name, restart: c.Restart}], 0, c.Bytes)
+	})
 }
 
 // release ends the streams and lets go of the files. Readers notice and turn to the archive. With save, what has not been

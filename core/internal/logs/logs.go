@@ -93,6 +93,8 @@ type Manifest struct {
 	ProjectID string `json:"project"`
 	ClusterID string `json:"cluster"`
 	Namespace string `json:"namespace"`
+	// Copy is the folder of the archive that holds the logs; empty while the attempt's log is still being written.
+	Copy string `json:"copy,omitempty"`
 	// StoredAt is when the archive took the log; zero while the attempt's log is still being written.
 	StoredAt time.Time `json:"stored_at,omitzero"`
 	// Pods in the order of their creation: the first, then those of retries.

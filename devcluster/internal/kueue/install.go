@@ -162,6 +162,7 @@ func (i *installer) queues(ctx context.Context, spec controlplane.Spec) error {
 		kind("ResourceFlavor", object{}),
 		kind("ClusterQueue", object{
 			"namespaceSelector": object{},
+			"preemption":        object{"withinClusterQueue": "LowerPriority"},
 			"resourceGroups": []any{object{
 				"coveredResources": covered,
 				"flavors":          []any{object{"name": "default", "resources": resources}},

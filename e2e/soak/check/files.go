@@ -44,6 +44,7 @@ func readLog(dir string) (Log, error) {
 		return Log{}, err
 	}
 	var manifest struct {
+		Copy string
 		Pods []struct {
 			Name       string
 			Containers []struct {
@@ -72,7 +73,7 @@ func readLog(dir string) (Log, error) {
 			if c.Restart > 0 {
 				file = fmt.Sprintf("%s.%d.log", c.Name, c.Restart)
 			}
-			one.Text, err = os.ReadFile(filepath.Join(dir, p.Name, file))
+			one.Text, err = os.ReadFile(filepath.Join(dir, manifest.Copy, p.Name, file))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // who printed nothing has no file
 				return log, err
 			}
