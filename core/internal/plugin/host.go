@@ -38,7 +38,7 @@ type Host struct {
 	environ func() []string                   // of this process
 
 	mu      sync.Mutex
-	root    string // of the sockets; empty: none yet
+	root    *socketRoot // nil: none yet
 	cancel  context.CancelFunc
 	closed  bool
 	running sync.WaitGroup
@@ -216,15 +216,15 @@ func (h *Host) strict() error {
 func (h *Host) Close() {
 	h.mu.Lock()
 	cancel, root := h.cancel, h.root
-	h.closed, h.root = true, ""
+	h.closed, h.root = true, nil
 	h.mu.Unlock()
 	if cancel == nil {
 		return
 	}
 	cancel()
 	h.running.Wait()
-	if root != "" {
-		os.RemoveAll(root)
+	if root != nil {
+		root.remove()
 	}
 }
 
@@ -233,10 +233,10 @@ func (h *Host) socketDir() (string, error) {
 	h.mu.Lock()
 	root := h.root
 	h.mu.Unlock()
-	if root == "" {
+	if root == nil {
 		return "", errors.New("the plugin host is closed")
 	}
-	dir := filepath.Join(root, strconv.FormatInt(h.starts.Add(1)%10_000_000, 10))
+	dir := filepath.Join(root.dir, strconv.FormatInt(h.starts.Add(1)%10_000_000, 10))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("no directory for the plugin's socket: %w", err)
 	}

@@ -123,11 +123,11 @@ func TestSocketDirectory(t *testing.T) {
 	r := newRig(t)
 	r.install("selector-x", goodSelector(nil))
 	h := r.start(r.options())
-	sockets, err := filepath.Glob(filepath.Join(h.root, "*", "plugin*"))
+	sockets, err := filepath.Glob(filepath.Join(h.root.dir, "*", "plugin*"))
 	if err != nil || len(sockets) == 0 {
 		t.Fatalf("%v %v", sockets, err)
 	}
-	root := h.root
+	root := h.root.dir
 	for dir := filepath.Dir(sockets[0]); len(dir) >= len(root); dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil || info.Mode().Perm() != 0o700 {
@@ -142,7 +142,7 @@ func TestSocketDirectory(t *testing.T) {
 		}
 		until(t, h, "selector-x", "restarted", func(s Status) bool { return s.State == Running && s.PID != before })
 	}
-	if dirs, _ := os.ReadDir(root); len(dirs) != 1 {
+	if dirs, _ := os.ReadDir(root); len(dirs) != 2 { // and the lock
 		t.Errorf("%v", dirs)
 	}
 	h.Close()

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,25 +216,4 @@ func versionProblem(name, path, first string, spoken []int) *problem {
 	}
 	return broken(fmt.Sprintf("plugin %s (%s) speaks protocol %d; this server supports %s", name, path, version,
 		strings.Join(words, " and ")), remedy)
-}
-
-// maxSocketPath is the longest path of a Unix socket that every system takes, with the terminating zero left out.
-const maxSocketPath = 103
-
-// newSocketRoot makes the private directory of all sockets.
-func newSocketRoot(parent string) (string, error) {
-	if parent == "" {
-		parent = os.TempDir()
-	}
-	root, err := os.MkdirTemp(parent, "ngf-") // 0700
-	if err != nil {
-		return "", fmt.Errorf("no directory for the plugins' sockets: %w", err)
-	}
-	// The number of the start and go-plugin's "plugin" with up to ten digits follow.
-	if longest := len(filepath.Join(root, "0000000", "plugin0000000000")); longest > maxSocketPath {
-		os.RemoveAll(root)
-		return "", fmt.Errorf("the socket directory %s is too long: paths of sockets in it would have %d bytes and %d are allowed; set a shorter one",
-			parent, longest, maxSocketPath)
-	}
-	return root, nil
 }
