@@ -12,6 +12,7 @@ import (
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/child"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/component"
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/containernode"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/procnode"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/supervisor"
 )
@@ -44,7 +45,7 @@ func Main() int {
 
 // hidden are the programs of which a cluster consists.
 func hidden() map[string]func() *cobra.Command {
-	commands := map[string]func() *cobra.Command{procnode.Command: procnode.NewCommand}
+	commands := map[string]func() *cobra.Command{procnode.Command: procnode.NewCommand, containernode.Command: containernode.NewCommand}
 	for name, build := range component.Commands {
 		commands[name] = build
 	}
@@ -56,7 +57,8 @@ func root() *cobra.Command {
 		Use:   "devcluster",
 		Short: "Throw-away Kubernetes clusters on loopback",
 		Long: `devcluster runs real Kubernetes control planes on loopback, without root, containers
-or network. The nodes run the command of each container as a local process.`,
+or network. The nodes run the command of each container as a local process; with
+--containers they are real kubelets with containerd, which need Linux and root.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

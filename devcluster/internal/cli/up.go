@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nagelfluh/nagelfluh/devcluster/internal/containernode"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/kueue"
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/procnode"
@@ -29,6 +30,7 @@ func upCommand(dir *string) *cobra.Command {
 		asJSON, detach bool
 		untilEOF       bool
 		withKueue      bool
+		containers     bool
 		kueueBinary    string
 	)
 	command := &cobra.Command{
@@ -46,6 +48,17 @@ of its kubeconfig. Progress goes to standard error.`,
 			clusters, err := list.Finish(common)
 			if err != nil {
 				return err
+			}
+			var nodes controlplane.NodeKind = procnode.Kind{}
+			if containers {
+				kind, err := containernode.New()
+				if err == nil {
+					err = kind.Place(clusters)
+				}
+				if err != nil {
+					return err
+				}
+				nodes = kind
 			}
 			var addons []controlplane.Addon
 			if withKueue {
@@ -70,7 +83,7 @@ of its kubeconfig. Progress goes to standard error.`,
 			return supervisor.Run(ctx, supervisor.Config{
 				Dir:    *dir,
 				Specs:  clusters,
-				Nodes:  procnode.Kind{},
+				Nodes:  nodes,
 				Addons: addons,
 				Ready:  func(status controlplane.Status) { printReady(command.OutOrStdout(), status, asJSON) },
 				Logf: func(format string, args ...any) {
@@ -90,6 +103,7 @@ of its kubeconfig. Progress goes to standard error.`,
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object a line instead")
 	flags.BoolVar(&detach, "detach", false, "run in the background; return when ready")
 	flags.BoolVar(&untilEOF, "until-eof", false, "stop at the end of standard input too: for programs that start this one and may be killed")
+	flags.BoolVar(&containers, "containers", false, "run a real kubelet with containerd as the node of each cluster: Linux and root; built by devcluster/containerd.sh")
 	flags.BoolVar(&withKueue, "kueue", false, "run Kueue in each cluster, with queues named default; built by devcluster/kueue.sh")
 	flags.StringVar(&kueueBinary, "kueue-bin", "", "Kueue's binary, with kueue-crds beside it (default: kueue beside this binary)")
 	return command

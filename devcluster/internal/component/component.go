@@ -7,10 +7,13 @@
 package component
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/controlplane"
 )
@@ -23,4 +26,5 @@ var Commands = map[string]func() *cobra.Command{
 	controlplane.ControllerManager: func() *cobra.Command { return controllermanager.NewControllerManagerCommand() },
 	controlplane.Scheduler:         func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	controlplane.Etcd:              newEtcdCommand,
+	"kubelet":                      func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }

@@ -22,7 +22,6 @@ const (
 
 // graces before a component is killed; the data is thrown away, so none is long.
 const (
-	nodesGrace     = 5 * time.Second
 	componentGrace = 3 * time.Second
 	// It stops listening at once and then waits for watches that do not end.
 	apiGrace = time.Second
@@ -211,7 +210,7 @@ func (c *Cluster) stop() {
 	}
 	c.mu.Unlock()
 	for i := len(running) - 1; i >= 0; i-- {
-		grace := nodesGrace
+		grace := c.nodes.Grace()
 		switch running[i].Name {
 		case APIServer:
 			grace = apiGrace

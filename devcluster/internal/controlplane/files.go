@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -71,8 +72,12 @@ func (c *Cluster) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	var nodes []net.IP
+	if c.Spec.NodeAddress != "" {
+		nodes = append(nodes, net.ParseIP(c.Spec.NodeAddress))
+	}
 	for _, name := range []string{"apiserver", "etcd", "etcd-client", "kubelet", "kubelet-client"} {
-		if err := ca.Issue(name, "devcluster:"+name); err != nil {
+		if err := ca.Issue(name, "devcluster:"+name, nodes...); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/nagelfluh/nagelfluh/devcluster/internal/child"
 )
@@ -22,6 +23,8 @@ type NodeKind interface {
 	// Programs returns what to start, in order, once the API server is ready.
 	// They are stopped in the opposite order before everything else.
 	Programs(spec Spec, paths Paths) []child.Program
+	// Grace is how long they may take to end.
+	Grace() time.Duration
 }
 
 // Addon is something that runs beside a cluster and uses its API.

@@ -21,6 +21,8 @@ type Spec struct {
 	Pods   int    `json:"pods"`   // of every node
 	// AuditObjects has the audit log hold the objects of Jobs and pods, with their status.
 	AuditObjects bool `json:"auditObjects,omitempty"`
+	// NodeAddress is the node's when it is not on loopback.
+	NodeAddress string `json:"nodeAddress,omitempty"`
 }
 
 // Names become folder names and host names of nodes.

@@ -59,9 +59,8 @@ func New(dir, name string) (*CA, error) {
 func (ca *CA) File(name string) string { return filepath.Join(ca.dir, name) }
 
 // Issue writes <name>.crt and <name>.key, usable by servers on loopback and by
-// clients alike. groups become the organisations, which Kubernetes reads as the
-// user's groups.
-func (ca *CA) Issue(name, user string, groups ...string) error {
+// clients alike, and at further addresses.
+func (ca *CA) Issue(name, user string, addresses ...net.IP) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("pki: make the key of %s: %w", name, err)
@@ -72,12 +71,12 @@ func (ca *CA) Issue(name, user string, groups ...string) error {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: user, Organization: groups},
+		Subject:      pkix.Name{CommonName: user},
 		NotBefore:    ca.cert.NotBefore,
 		NotAfter:     ca.cert.NotAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:  append([]net.IP{net.IPv4(127, 0, 0, 1)}, addresses...),
 		DNSNames:     []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,9 @@ func (Kind) Programs(spec controlplane.Spec, paths controlplane.Paths) []child.P
 		LogFile: paths.Log(Command),
 	}}
 }
+
+// Grace is short: the data is thrown away.
+func (Kind) Grace() time.Duration { return 5 * time.Second }
 
 // NewCommand returns the sub-command.
 func NewCommand() *cobra.Command {
