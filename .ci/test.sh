@@ -13,6 +13,8 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v pg_ctl >/dev/n
   echo "note: PostgreSQL is not installed; the tests on it are skipped (apt-get install postgresql)" >&2
 [ -x "$(dirname "$NAGELFLUH_DEVCLUSTER")/kueue" ] ||
   echo "note: Kueue is not built; the tests with it are skipped (devcluster/kueue.sh builds it)" >&2
+[ -x "$(dirname "$NAGELFLUH_DEVCLUSTER")/containerd/containerd" ] ||
+  echo "note: containerd is not built; the tests with real containers are skipped (devcluster/containerd.sh builds it; Linux, root)" >&2
 
 failed=
 for m in "$@"; do

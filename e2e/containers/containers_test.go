@@ -3,13 +3,19 @@ package containers
 import (
 	"context"
 	"fmt"
+	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nagelfluh/nagelfluh/e2e/stack"
 )
 
 func TestExitCodeAndLog(t *testing.T) {
@@ -44,7 +50,7 @@ func TestB18_ImagePull(t *testing.T) {
 	registry := httptest.NewUnstartedServer(http.NotFoundHandler())
 	registry.Listener.Close()
 	registry.Listener = listener
-	registry.Config.ErrorLog = nil
+	registry.Config.ErrorLog = stdlog.New(io.Discard, "", 0) // a refused certificate is what is wanted
 	registry.StartTLS()
 	defer registry.Close()
 	closed, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
@@ -67,34 +73,37 @@ func TestB18_ImagePull(t *testing.T) {
 	}
 }
 
-// The kubelet evicts what uses more of the disk than it may.
-func TestEviction(t *testing.T) {
-	v := ended(t, submit(t, "head -c 50000000 /dev/zero > /tmp/much; sleep 300", map[string]any{"limits": map[string]string{"ephemeral-storage": "4Mi"}}))
-	if v.State != "failed" || v.Attempt.ReasonCode != "evicted" || !strings.Contains(v.Attempt.Reason, "ephemeral") {
+// The kubelet evicts what uses more of the disk than it may: that is the user's doing, and not tried again.
+func TestEvictionByItsOwnLimit(t *testing.T) {
+	v := ended(t, submit(t, "head -c 50000000 /dev/zero > /tmp/much; sleep 300", map[string]any{"limits": map[string]string{"ephemeral-storage": "4Mi"}, "infrastructure_retries": 1}))
+	if v.State != "failed" || v.Attempt.ReasonCode != "storage-limit" || v.Attempt.ReasonClass != "user" || v.Attempt.Number != 1 || !strings.Contains(v.Attempt.Reason, "ephemeral") {
 		t.Errorf("it is %s", v)
 	}
 }
 
-// A log that the kubelet rotates while it is followed: every line is there, or a mark says where some may be missing.
-func TestRotatedLogIsWholeOrMarked(t *testing.T) {
-	const lines = 120_000
-	v := ended(t, submit(t, fmt.Sprintf(`awk 'BEGIN { for (i = 0; i < %d; i++) { printf "%%07d the quick brown fox jumps over the lazy dog\n", i;
-		if (i %% 6000 == 5999) { fflush(); system("sleep 0.7") } } }'`, lines), nil))
-	if v.State != "succeeded" {
-		t.Fatalf("it is %s", v)
-	}
-	next, marks := 0, 0
-	for line := range strings.Lines(log(t, v)) {
-		if strings.HasPrefix(line, "[nagelfluh]") {
-			marks++
+const line = "the quick brown fox jumps over the lazy dog"
+
+// printer prints numbered lines, with a pause after each so many.
+func printer(lines, burst int, pause string) string {
+	return fmt.Sprintf(`awk 'BEGIN { for (i = 0; i < %d; i++) { printf "%%07d %s\n", i;
+		if (i %% %d == %d) { fflush(); system("sleep %s") } } }'`, lines, line, burst, burst-1, pause)
+}
+
+// wholeOrMarked fails when a line is missing that no mark stands for, or the last one; it returns the marks.
+func wholeOrMarked(t *testing.T, text string, lines int) (marks []string) {
+	t.Helper()
+	next := 0
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, "[nagelfluh]") {
+			marks = append(marks, strings.TrimSpace(l))
 			next = -1
 			continue
 		}
 		var n int
-		if _, err := fmt.Sscanf(line, "%07d the quick", &n); err != nil || !strings.HasSuffix(line, "lazy dog\n") {
-			t.Fatalf("line %q", line)
+		if _, err := fmt.Sscanf(l, "%07d", &n); err != nil || !strings.HasSuffix(l, line+"\n") {
+			t.Fatalf("line %q", l)
 		}
-		if next >= 0 && n != next {
+		if next >= 0 && n != next || n < next {
 			t.Fatalf("line %d comes where %d should, without a mark", n, next)
 		}
 		next = n + 1
@@ -102,7 +111,52 @@ func TestRotatedLogIsWholeOrMarked(t *testing.T) {
 	if next != lines {
 		t.Errorf("the log ends at line %d of %d", next, lines)
 	}
-	t.Logf("%d marks in %d lines, of which the node keeps less than half", marks, lines)
+	return marks
+}
+
+// A log that the kubelet rotates while it is followed: every line is there, or a mark says where some may be missing.
+func TestRotatedLogIsWholeOrMarked(t *testing.T) {
+	const lines = 120_000 // 6 MB; the node keeps 2
+	v := ended(t, submit(t, printer(lines, 6000, "0.7"), nil))
+	if v.State != "succeeded" {
+		t.Fatalf("it is %s", v)
+	}
+	t.Log("marks:", wholeOrMarked(t, log(t, v), lines))
+}
+
+// What the kubelet rotates away while the server is down nobody can give back: a mark stands in its place, and what came
+// before and after is there.
+func TestRotatedWhileTheServerWasDown(t *testing.T) {
+	const lines = 80_000
+	v := submit(t, printer(lines, 10_000, "2"), nil)
+	until(t, v, "its first lines have been read", func(v version) bool {
+		r, err := server.Do(t.Context(), http.MethodGet, "/versions/"+v.ID+"/logs?follow=false", nil)
+		return err == nil && strings.HasPrefix(string(r.Body), "0000000 ")
+	})
+	server.Kill()
+	c, err := clusters.Client("real")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err = stack.Until(ctx, "its pod has ended", func() (bool, error) {
+		pods, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "nagelfluh.io/version=" + v.ID})
+		return err == nil && len(pods.Items) == 1 && pods.Items[0].Status.Phase == corev1.PodSucceeded, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, err = stack.StartServer(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	if v = ended(t, v); v.State != "succeeded" {
+		t.Fatalf("it is %s", v)
+	}
+	text := log(t, v)
+	if marks := wholeOrMarked(t, text, lines); len(marks) != 1 || !strings.HasPrefix(text, "0000000 ") {
+		t.Errorf("%d marks %q, want one, and the log begins with %q", len(marks), marks, text[:min(len(text), 60)])
+	}
 }
 
 func nodeAddress(t *testing.T) string {

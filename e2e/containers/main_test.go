@@ -21,6 +21,7 @@ import (
 var (
 	clusters *stack.Clusters
 	server   *stack.Server
+	options  stack.ServerOptions // of server
 )
 
 const image = "devcluster.local/busybox:1"
@@ -71,7 +72,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := 1
-	if server, err = stack.StartServer(ctx, stack.ServerOptions{Dir: filepath.Join(dir, "data"), Kubeconfig: clusters.Kubeconfig("real")}); err == nil {
+	options = stack.ServerOptions{Dir: filepath.Join(dir, "data"), Kubeconfig: clusters.Kubeconfig("real")}
+	if server, err = stack.StartServer(ctx, options); err == nil {
 		code = m.Run()
 		err = server.Stop(20 * time.Second)
 	}
@@ -90,6 +92,7 @@ type version struct {
 	ID      string
 	State   string
 	Attempt struct {
+		Number      int
 		Reason      string
 		ReasonCode  string `json:"reason_code"`
 		ReasonClass string `json:"reason_class"`

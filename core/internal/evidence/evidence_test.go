@@ -177,6 +177,12 @@ func TestRead(t *testing.T) {
 					p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory."
 				})}},
 			state: process.Failed, code: Evicted, reason: "low on resource: memory", exit: "nil", runs: 1},
+		"evicted by its own limit": {
+			in: Input{Job: aJob(with(batchv1.JobFailed, "BackoffLimitExceeded", "")), Attempt: ranBefore,
+				Pods: []*corev1.Pod{aPod("a", corev1.PodFailed, "n1", func(p *corev1.Pod) {
+					p.Status.Reason, p.Status.Message = "Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 4Mi. "
+				})}},
+			state: process.Failed, code: StorageLimit, reason: "total limit of containers 4Mi", exit: "nil", runs: 1},
 		"backoff with nothing known": {
 			in:    Input{Job: aJob(with(batchv1.JobFailed, "BackoffLimitExceeded", "")), Attempt: ranBefore},
 			state: process.Failed, code: BackoffExceeded, exit: "nil", runs: 1},

@@ -32,6 +32,8 @@ func podFailure(pod *corev1.Pod) (code, sentence string) {
 	switch reason := pod.Status.Reason; {
 	case reason == "DeadlineExceeded":
 		return DeadlineExceeded, "The work ran longer than its limit."
+	case reason == "Evicted" && ownLimit(pod.Status.Message):
+		return StorageLimit, withDetail("The work used more local disk than its limit", pod.Status.Message)
 	case reason == "Evicted":
 		return Evicted, withDetail("The node evicted the pod", pod.Status.Message)
 	case reason == "NodeLost" || reason == "NodeShutdown" || reason == "Terminated" || reason == "Shutdown":
@@ -60,4 +62,12 @@ func podFailure(pod *corev1.Pod) (code, sentence string) {
 		return ExitNonZero, fmt.Sprintf("Init container %s ended with exit code %d.", name, t.ExitCode)
 	}
 	return "", ""
+}
+
+// ownLimit says whether a kubelet's message on an eviction is that the pod used more of the disk than it asked for, and not
+// that the node is short of something.
+func ownLimit(message string) bool {
+	return strings.Contains(message, "exceeded its local ephemeral storage limit") ||
+		strings.Contains(message, "exceeds the total limit of containers") ||
+		strings.Contains(message, "exceeds the limit")
 }

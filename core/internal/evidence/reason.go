@@ -34,6 +34,7 @@ const (
 	ExitNonZero      = "exit-code"
 	OOMKilled        = "oom-killed"
 	DeadlineExceeded = "deadline-exceeded"
+	StorageLimit     = "storage-limit" // evicted for what it put on the node's disk
 	Evicted          = "evicted"
 	NodeLost         = "node-lost"        // the node went away or shut down
 	NodeRefused      = "node-refused"     // the node refused the pod that was placed on it

@@ -63,6 +63,7 @@ var table = []Reason{
 	{"cancelled", None, false, "Somebody cancelled it.", ""},
 	{"exit-code", User, false, "The work ended with another exit code than 0.", "Read its log."},
 	{"oom-killed", User, false, "The work used more memory than its limit.", "Raise limits.memory, or use less."},
+	{"storage-limit", User, false, "The work put more on the node's disk than its limit, and was evicted.", "Raise limits.ephemeral-storage, or write to the project's storage."},
 	{"deadline-exceeded", User, false, "The pod ran longer than its deadline.", "Raise max_runtime_seconds."},
 	{"max-runtime", User, false, "It ran for its maximal runtime; the sentence says whose limit that is.", "Raise max_runtime_seconds, or ask for another cluster."},
 	{"backoff-exceeded", User, false, "All retries failed, with nothing more to say.", "Read its log."},

@@ -206,6 +206,20 @@ func TestMarkedGapOfCancelledIsHonest(t *testing.T) {
 	}
 }
 
+// A pod that was cancelled before it began, and gone before the server looked again, may have a mark and nothing else.
+func TestMarkOfAPodThatNeverBegan(t *testing.T) {
+	for text, fine := range map[string]bool{"[nagelfluh] The pod was gone.\n": true, "[nagelfluh] The pod was gone.\nline\n": false, "line\n": false} {
+		in := honest()
+		for i := range in.Notes["a-stop"] {
+			in.Notes["a-stop"][i] = Note{Pod: in.Notes["a-stop"][i].Pod}
+		}
+		in.edit("stop", func(p *PodLog) { p.Text, p.Gaps, p.Complete = []byte(text), []string{"pod-gone"}, false })
+		if n := Check(*in).Count(LogComplete); (n == 0) != fine {
+			t.Errorf("%q: %d violations of %s", text, n, LogComplete)
+		}
+	}
+}
+
 func TestViolationSaysWhatAndWho(t *testing.T) {
 	in := honest()
 	in.attempt("bad").ExitCode = nil
