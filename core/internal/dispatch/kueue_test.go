@@ -96,7 +96,7 @@ func TestB26_B27_RealKueue(t *testing.T) {
 	if _, err := jobs.Create(t.Context(), urgent, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if row := says(v, evidence.Preempted, "higher priority"); row.State != process.Queued || !row.RunEnded {
+	if row := says(v, evidence.Preempted, "due to prioritization in the ClusterQueue"); row.State != process.Queued || !row.RunEnded {
 		t.Errorf("%+v", row)
 	}
 	background := metav1.DeletePropagationBackground
