@@ -67,6 +67,7 @@ func (s *stream) run() {
 	wait = o.RetryMin
 	var clean bool // the answer before ended in order
 	var refusals, strays int
+	var goneSince time.Time // since when there is no pod to read from
 	for {
 		told := s.told.wait()
 		known, hurried := s.know()
@@ -127,6 +128,16 @@ func (s *stream) run() {
 		case errors.Is(err, errStalled) && !known.over():
 			continue // silent, perhaps rightly so
 		case gone(err):
+			if goneSince.IsZero() {
+				goneSince = time.Now()
+			}
+			if clean && !known.over() && time.Since(goneSince) < o.FinishGrace {
+				// Its last state, which says that it had ended, is on its way: the log may be whole.
+				if !s.pause(ctx, told, &wait) {
+					return
+				}
+				continue
+			}
 			if clean && known.ended {
 				s.conclude(true)
 			} else {

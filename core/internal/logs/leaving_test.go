@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nagelfluh/nagelfluh/core/internal/process"
 )
 
@@ -45,6 +47,31 @@ func TestPodThatNeverStartedIsSilent(t *testing.T) {
 	r.restart()
 	r.ensure(pod("pod", waiting("main", "ContainerCreating")))
 	if m := r.finish(process.Cancelled); !m.Complete() || m.Pods[0].Containers[0].Started {
+		t.Errorf("the manifest is %+v", m)
+	}
+}
+
+// The log of a pod that is gone is whole when it came to an orderly end and the pod's last state, which may come a moment
+// later, says that its container had ended.
+func TestEndIsKnownOnlyAfterThePodIsGone(t *testing.T) {
+	r := newRig(t, nil)
+	gone := false
+	r.k.faults(func(q request) (f fault) {
+		if gone {
+			f = fault{status: 404, reason: metav1.StatusReasonNotFound, message: `pods "pod" not found`}
+		}
+		return f
+	})
+	r.k.print("pod/main", lines(1, 3)...)
+	r.ensure(pod("pod", running("main")))
+	r.k.await(t, "its log is followed", func() bool { return r.k.open == 1 })
+	r.k.mu.Lock()
+	gone = true
+	r.k.mu.Unlock()
+	r.k.end("pod/main")
+	r.k.await(t, "the pod is asked for in vain", func() bool { return r.k.opens["pod/main"] > 2 && r.k.open == 0 })
+	r.ensure(pod("pod", exited("main", 143)))
+	if m := r.finish(process.Cancelled); !m.Complete() {
 		t.Errorf("the manifest is %+v", m)
 	}
 }
