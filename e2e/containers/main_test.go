@@ -154,7 +154,7 @@ func log(t *testing.T, v version) string {
 	t.Helper()
 	r, err := server.Do(t.Context(), http.MethodGet, "/versions/"+v.ID+"/logs?follow=true", nil)
 	if err != nil || r.Status != http.StatusOK {
-		t.Fatalf("log: status %d, %v: %s", r.Status, err, r.Body)
+		t.Fatalf("log: status %d, %v, %d bytes that end with %q", r.Status, err, len(r.Body), r.Body[max(0, len(r.Body)-300):])
 	}
 	return string(r.Body)
 }

@@ -57,6 +57,7 @@ func usage(format string, args ...any) error {
 
 // Execute runs one command and returns the exit code.
 func Execute(ctx context.Context, args []string, s Streams) int {
+	s.Err = printable{s.Err}
 	c := &command{Streams: s, output: "table"}
 	root := c.root()
 	root.SetArgs(args)

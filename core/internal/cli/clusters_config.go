@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nagelfluh/nagelfluh/core/api/client"
+	"github.com/nagelfluh/nagelfluh/core/internal/yamldoc"
 )
 
 // field is one top-level property of a provider config, as its JSON Schema has it.
@@ -108,8 +109,8 @@ func (f field) value(given string, in io.Reader) (any, error) {
 	if f.is("string") {
 		return given, nil
 	}
-	var v any
-	if err := yaml.Unmarshal([]byte(given), &v); err != nil {
+	v, err := yamldoc.Decode([]byte(given), func(_ []string, tag, written string) bool { return !plain(tag, written) })
+	if err != nil {
 		return nil, usage("--%s: %v", f.flag(), err)
 	}
 	return v, nil
@@ -147,8 +148,13 @@ func (p *providerConfig) build(fs *pflag.FlagSet, in io.Reader) (json.RawMessage
 		if err != nil {
 			return nil, fmt.Errorf("--provider-config: %w", err)
 		}
-		if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
+		tree, err := yamldoc.Decode(raw, p.text)
+		if err != nil {
 			return nil, usage("--provider-config: %s is no YAML or JSON object: %v", p.whole, err)
+		}
+		var ok bool
+		if doc, ok = tree.(map[string]any); !ok {
+			return nil, usage("--provider-config: %s is no YAML or JSON object", p.whole)
 		}
 		given = true
 	}
@@ -166,6 +172,25 @@ func (p *providerConfig) build(fs *pflag.FlagSet, in io.Reader) (json.RawMessage
 		return nil, nil
 	}
 	return json.Marshal(doc)
+}
+
+// text says which scalars are what is written: what the type's schema has as text, and what is not plain.
+func (p *providerConfig) text(path []string, tag, written string) bool {
+	for _, f := range p.fields {
+		if len(path) == 1 && f.name == path[0] && f.is("string") {
+			return true
+		}
+	}
+	return !plain(tag, written)
+}
+
+// plain says whether a scalar is a truth value, or a number that loses nothing as one: a token may be of digits alone.
+func plain(tag, written string) bool {
+	if tag == "!!bool" {
+		return true
+	}
+	v, err := strconv.ParseFloat(written, 64)
+	return err == nil && tag != "!!str" && strconv.FormatFloat(v, 'f', -1, 64) == written
 }
 
 // typed makes a command whose flags depend on the cluster type: the words are looked at for the type first, its schema

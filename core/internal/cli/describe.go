@@ -105,7 +105,7 @@ func (c *command) followTimeline(ctx context.Context, api *client.Client, d desc
 			return false // to and fro
 		}
 		said[e.Message] = true
-		w := tabwriter.NewWriter(c.Out, 10, 8, 2, ' ', 0)
+		w := tabwriter.NewWriter(c.text(), 10, 8, 2, ' ', 0)
 		writeMoment(w, d.Version.CreatedAt, moment{Event: e, times: 1})
 		_ = w.Flush()
 		return false

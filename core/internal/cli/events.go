@@ -57,7 +57,7 @@ func (c *command) eventsCommand() *cobra.Command {
 			}
 			var broken error
 			if c.output == "table" {
-				_, broken = fmt.Fprintf(c.Out, "%s  %d  %s  %s\n", e.At.Format(time.RFC3339), e.Seq, e.Kind, e.Message)
+				_, broken = fmt.Fprintf(c.text(), "%s  %d  %s  %s\n", e.At.Format(time.RFC3339), e.Seq, e.Kind, e.Message)
 			} else {
 				_, broken = fmt.Fprintf(c.Out, "%s\n", m.data)
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -33,7 +34,7 @@ func (c *command) print(v any, table func(w io.Writer)) error {
 		_, err = c.Out.Write(raw)
 		return err
 	}
-	w := tabwriter.NewWriter(c.Out, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(c.text(), 0, 8, 2, ' ', 0)
 	table(w)
 	return w.Flush()
 }
@@ -49,7 +50,7 @@ func (c *command) printList(v any, table func(w io.Writer)) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(c.Out, fit(all.String(), c.width()))
+	_, err := io.WriteString(c.text(), fit(all.String(), c.width()))
 	return err
 }
 
@@ -139,4 +140,24 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return ""
+}
+
+// text is standard output for people. What a cluster or a user has named must not steer the terminal. Logs and JSON are
+// not written through it: they are as they are.
+func (c *command) text() io.Writer { return printable{c.Out} }
+
+// printable writes control characters other than line breaks and tabs as question marks.
+type printable struct{ w io.Writer }
+
+func (p printable) Write(b []byte) (int, error) {
+	clean := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
+			return '?'
+		}
+		return r
+	}, string(b))
+	if _, err := io.WriteString(p.w, clean); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

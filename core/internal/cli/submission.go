@@ -175,7 +175,7 @@ func readSubmission(file string, in io.Reader) (out client.Submission, err error
 // numbers are the fields of a submission that are not text.
 var numbers = []string{"retries", "infrastructure_retries", "max_runtime_seconds"}
 
-func isText(path []string) bool {
+func isText(path []string, _, _ string) bool {
 	if len(path) == 3 && path[0] == "spec" && path[1] == "start_limits" {
 		return false
 	}
@@ -185,6 +185,9 @@ func isText(path []string) bool {
 func readFile(file string, in io.Reader) ([]byte, error) {
 	if file == "-" {
 		return io.ReadAll(in)
+	}
+	if strings.ContainsAny(file, "\n\r") {
+		return nil, usage("a text stands where the path of a file is wanted; to give the text itself, write - and send it to standard input")
 	}
 	return os.ReadFile(file)
 }

@@ -4,6 +4,8 @@ package cluster
 import (
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -68,18 +70,41 @@ const (
 
 // Observed is what the health monitor last saw.
 type Observed struct {
-	Health      Health     `json:"health"`
-	Reason      string     `json:"reason,omitempty"` // class such as "timeout"; empty when ready
-	Message     string     `json:"message,omitempty"`
-	Since       time.Time  `json:"since"` // since when Health holds
-	CheckedAt   time.Time  `json:"checked_at"`
-	Version     string     `json:"version,omitempty"`     // Kubernetes version such as v1.37.2
-	Identity    string     `json:"identity,omitempty"`    // UID of kube-system or of the job namespace; empty: unknown. An admin alone makes it another one
-	Capacity    *Capacity  `json:"capacity,omitempty"`    // nil: unknown, never zero
-	Unreachable *time.Time `json:"unreachable,omitempty"` // since when no answer came; nil: reachable
+	Health    Health    `json:"health"`
+	Reason    string    `json:"reason,omitempty"` // class such as "timeout"; empty when ready
+	Message   string    `json:"message,omitempty"`
+	Since     time.Time `json:"since"` // since when Health holds
+	CheckedAt time.Time `json:"checked_at"`
+	Version   string    `json:"version,omitempty"`  // Kubernetes version such as v1.37.2
+	Identity  string    `json:"identity,omitempty"` // UID of kube-system or of the job namespace; empty: unknown. An admin alone makes it another one
+	// NamespaceUID is that of the job namespace, by which an account that may not see kube-system knows the same cluster.
+	NamespaceUID string     `json:"namespace_uid,omitempty"`
+	Capacity     *Capacity  `json:"capacity,omitempty"`    // nil: unknown, never zero
+	Unreachable  *time.Time `json:"unreachable,omitempty"` // since when no answer came; nil: reachable
 
 	// Conditions are what Health follows from, those that were looked at, in the order of ConditionKinds.
 	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Identities are what the cluster may be known by, separated by blanks; empty: nothing.
+func (o Observed) Identities() string {
+	if o.NamespaceUID == "" || o.NamespaceUID == o.Identity {
+		return o.Identity
+	}
+	return strings.TrimSpace(o.Identity + " " + o.NamespaceUID)
+}
+
+// Recognise compares what a cluster shows, the UIDs of kube-system and of the job namespace, empty where they may not be
+// seen, with what it may be known by. told is false when nobody can say whether it is the same: what is hidden is no proof.
+func Recognise(identities, system, namespace string) (same, told bool) {
+	known := strings.Fields(identities)
+	for _, uid := range []string{system, namespace} {
+		if uid != "" && slices.Contains(known, uid) {
+			return true, true
+		}
+	}
+	// The namespace may have been made anew, so where kube-system is hidden its UID tells only if it was known before.
+	return false, len(known) > 0 && (system != "" || namespace != "")
 }
 
 // Capacity is what the schedulable nodes hold.

@@ -105,14 +105,14 @@ func (s *Service) test(ctx context.Context, c Cluster) (Report, error) {
 	}
 	r.SameAs = nil
 	for _, other := range all {
-		if other.ID != c.ID && other.Active && other.Observed.Identity == r.Identity {
+		if same, _ := r.recognise(other.Observed); same && other.ID != c.ID && other.Active {
 			r.SameAs = append(r.SameAs, other.Name)
 		}
 	}
 	if len(r.SameAs) > 0 {
 		r.Warnings = append(r.Warnings, "It is the same cluster as "+quoted(r.SameAs)+": its capacity is counted once for each entry.")
 	}
-	if known := c.Observed.Identity; c.ID != "" && known != "" && known != r.Identity {
+	if same, told := r.recognise(c.Observed); c.ID != "" && told && !same {
 		r.Warnings = append(r.Warnings, "It is another cluster than the entry led to before.")
 	}
 	return r, nil
@@ -122,8 +122,10 @@ func (s *Service) test(ctx context.Context, c Cluster) (Report, error) {
 type tried struct {
 	report   *Report // nil: not tested
 	identity string  // empty: unknown
-	forget   bool    // the identity of before: the next look at the cluster takes what it finds
-	warnings []string
+	// namespaceUID is as Observed.NamespaceUID.
+	namespaceUID string
+	forget       bool // the identity of before: the next look at the cluster takes what it finds
+	warnings     []string
 }
 
 // try tests a connection before it is stored; before is the row as it is, without an id for a new one. What may not be
@@ -151,13 +153,16 @@ func (s *Service) try(ctx context.Context, before, next Cluster, consent Consent
 	if !r.OK {
 		return t, testFailed(r)
 	}
-	t = tried{report: &r, identity: r.Identity, warnings: r.Warnings}
+	t = tried{report: &r, identity: r.Identity, namespaceUID: r.NamespaceUID, warnings: r.Warnings}
 	known := before.Observed.Identity
+	same, told := r.recognise(before.Observed)
 	switch {
-	case r.Identity == "" && known != "":
-		t.warnings = append(t.warnings, "The cluster does not tell its identity, so nobody can say whether it is the same one as before.")
-	case r.Identity == "" || r.Identity == known:
-	case before.ID != "" && known != "" && !consent.Identity:
+	case known != "" && !told:
+		t.identity, t.namespaceUID = "", ""
+		t.warnings = append(t.warnings, "The account does not see by what the cluster was known, so nobody can say whether it is the same one as before.")
+	case same:
+		t.identity = known
+	case known != "" && !consent.Identity:
 		return t, problem.New(problem.IdentityChanged,
 			"the connection leads to another cluster than cluster %q did before (identity %s, not %s): add another entry for it, or confirm", before.Name, r.Identity, known).
 			With("identity", r.Identity).With("was", known).With("report", r)

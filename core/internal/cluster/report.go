@@ -20,16 +20,17 @@ type Report struct {
 	// Contexts are the contexts to choose from when the kubeconfig has several and none is current.
 	Contexts []string `json:"contexts,omitempty"`
 
-	Server      string     `json:"server,omitempty"`       // URL; no secret in it
-	Namespace   string     `json:"namespace,omitempty"`    // of the jobs
-	Version     string     `json:"version,omitempty"`      // Kubernetes version such as v1.37.2
-	Identity    string     `json:"identity,omitempty"`     // as Observed.Identity
-	SameAs      []string   `json:"same_as,omitempty"`      // names of other rows that are this cluster
-	HTTPStatus  int        `json:"http_status,omitempty"`  // of the answer that decided; 0: none
-	User        string     `json:"user,omitempty"`         // as the cluster knows the account
-	ExpiresAt   *time.Time `json:"expires_at,omitempty"`   // of the credentials; nil: not known to end
-	LatencyMS   *float64   `json:"latency_ms,omitempty"`   // of one small request on an open connection; nil: none answered
-	SkewSeconds *float64   `json:"skew_seconds,omitempty"` // cluster's clock minus ours; nil: not told
+	Server       string     `json:"server,omitempty"`       // URL; no secret in it
+	Namespace    string     `json:"namespace,omitempty"`    // of the jobs
+	Version      string     `json:"version,omitempty"`      // Kubernetes version such as v1.37.2
+	Identity     string     `json:"identity,omitempty"`     // as Observed.Identity
+	NamespaceUID string     `json:"-"`                      // as Observed.NamespaceUID
+	SameAs       []string   `json:"same_as,omitempty"`      // names of other rows that are this cluster
+	HTTPStatus   int        `json:"http_status,omitempty"`  // of the answer that decided; 0: none
+	User         string     `json:"user,omitempty"`         // as the cluster knows the account
+	ExpiresAt    *time.Time `json:"expires_at,omitempty"`   // of the credentials; nil: not known to end
+	LatencyMS    *float64   `json:"latency_ms,omitempty"`   // of one small request on an open connection; nil: none answered
+	SkewSeconds  *float64   `json:"skew_seconds,omitempty"` // cluster's clock minus ours; nil: not told
 
 	Phases      []Phase      `json:"phases"`
 	Permissions []Permission `json:"permissions,omitempty"`
@@ -38,6 +39,23 @@ type Report struct {
 
 	TestedAt time.Time `json:"tested_at"`
 	TookMS   float64   `json:"took_ms"`
+}
+
+// system is the UID of kube-system; empty: it may not be seen.
+func (r Report) system() string {
+	if r.Identity == r.NamespaceUID {
+		return ""
+	}
+	return r.Identity
+}
+
+// recognise says whether the report is of the cluster that a row led to.
+func (r Report) recognise(o Observed) (same, told bool) {
+	if r.system() == "" && o.Identity != o.NamespaceUID && o.NamespaceUID == "" {
+		// What is known may be of kube-system, which this account does not see.
+		return o.Identity != "" && o.Identity == r.NamespaceUID, o.Identity == r.NamespaceUID
+	}
+	return Recognise(o.Identities(), r.system(), r.NamespaceUID)
 }
 
 // ReportField is one refused field.

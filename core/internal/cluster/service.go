@@ -132,7 +132,7 @@ func (s *Service) Create(ctx context.Context, n NewCluster) (Cluster, []string, 
 	if err != nil {
 		return Cluster{}, nil, err
 	}
-	c.ID, c.Observed.Identity = uuid.Must(uuid.NewV7()).String(), t.identity
+	c.ID, c.Observed.Identity, c.Observed.NamespaceUID = uuid.Must(uuid.NewV7()).String(), t.identity, t.namespaceUID
 	if c, err = s.store.CreateCluster(ctx, c); err != nil {
 		return Cluster{}, nil, refusal(n.Name, err)
 	}
@@ -192,7 +192,7 @@ func (s *Service) Update(ctx context.Context, id string, revision *int64, p Patc
 	c, err := s.store.UpdateCluster(ctx, id, guard, func(c *Cluster) error {
 		p.apply(c, config)
 		if t.identity != "" || t.forget {
-			c.Observed.Identity = t.identity
+			c.Observed.Identity, c.Observed.NamespaceUID = t.identity, t.namespaceUID
 		}
 		return nil
 	})

@@ -16,7 +16,7 @@ func (c *Config) readFile(path string, all []setting) (errs []error) {
 		return []error{fmt.Errorf("read the configuration: %w", err)}
 	}
 	// Settings are text that each setting reads for itself; what is for plugins is JSON.
-	doc, err := yamldoc.Decode(raw, func(at []string) bool { return at[0] != "plugins" })
+	doc, err := yamldoc.Decode(raw, func(at []string, _, _ string) bool { return at[0] != "plugins" })
 	if err != nil {
 		return []error{fmt.Errorf("configuration %s is not valid YAML: %w", path, err)}
 	}

@@ -52,8 +52,9 @@ func (r *run) readIdentity(ctx context.Context) string {
 	own, err := namespaces.Get(ctx, r.trial.Namespace, metav1.GetOptions{})
 	switch class := kube.Classify(err); class {
 	case kube.OK:
+		r.report.NamespaceUID = string(own.UID)
 		if r.report.Identity == "" {
-			r.report.Identity = string(own.UID)
+			r.report.Identity = r.report.NamespaceUID
 		}
 		if own.DeletionTimestamp != nil {
 			return fmt.Sprintf("The namespace %s is being removed.", r.trial.Namespace)

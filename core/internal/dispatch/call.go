@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/failpoint"
 	"github.com/nagelfluh/nagelfluh/core/internal/job"
 	"github.com/nagelfluh/nagelfluh/core/internal/kube"
@@ -201,12 +202,12 @@ func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (s
 	if identity == "" {
 		return true, nil
 	}
-	var present []string
+	present := map[string]string{} // UIDs by namespace
 	for _, name := range []string{metav1.NamespaceSystem, namespace} {
 		err := w.call(ctx, "get-identity", func(ctx context.Context, c *kube.Client) error {
 			ns, err := c.Clientset.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 			if err == nil {
-				present = append(present, string(ns.UID))
+				present[name] = string(ns.UID)
 			}
 			return err
 		})
@@ -218,12 +219,8 @@ func (w *worker) sameCluster(ctx context.Context, identity, namespace string) (s
 			return false, nil // every cluster has it but one that has just been born, which had no Job
 		}
 	}
-	for _, uid := range present {
-		if uid == identity {
-			return true, nil
-		}
-	}
-	return len(present) == 0, nil
+	same, told := cluster.Recognise(identity, present[metav1.NamespaceSystem], present[namespace])
+	return same || !told, nil
 }
 
 // ensureNamespace creates the job namespace if we may. No error does not mean that it is there.

@@ -17,7 +17,7 @@ const system = "system"
 
 // pin ties the attempt to a cluster for good.
 func pin(a *process.Attempt, c cluster.Cluster, namespace, processName string) {
-	a.ClusterID, a.ClusterIdentity = c.ID, c.Observed.Identity
+	a.ClusterID, a.ClusterIdentity = c.ID, c.Observed.Identities()
 	a.Namespace, a.JobName = namespace, job.Name(processName, a.ID)
 }
 

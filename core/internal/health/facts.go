@@ -141,11 +141,11 @@ func (c *check) judgeNamespace(own seenNamespace, name string, now time.Time) {
 func (c *check) judgeIdentity(system, own seenNamespace, now time.Time) {
 	const changed = "Another cluster answers under this entry than before (identity %s, not %s). Correct its connection, or send it again with confirm_identity."
 	known := c.seen.Identity
+	same, _ := cluster.Recognise(c.seen.Identities(), system.uid, own.uid)
 	switch {
-	case known != "" && (known == system.uid || known == own.uid), known == "" && (system.uid != "" || own.uid != ""):
-		if known == "" {
-			c.seen.Identity = cmp.Or(system.uid, own.uid)
-		}
+	case same, known == "" && (system.uid != "" || own.uid != ""):
+		c.seen.Identity = cmp.Or(known, system.uid, own.uid)
+		c.seen.NamespaceUID = cmp.Or(own.uid, c.seen.NamespaceUID)
 		c.set(cluster.SameCluster, cluster.True, "", "", now)
 	case known != "" && system.uid != "":
 		if c.seen.Condition(cluster.SameCluster).Status != cluster.False {
@@ -161,11 +161,11 @@ func (c *check) judgeIdentity(system, own seenNamespace, now time.Time) {
 // takeIdentity takes over the identity that the row was given since: an admin has confirmed another one.
 func (c *check) takeIdentity() {
 	c.mu.Lock()
-	id, given := c.row.Observed.Identity, c.given
+	id, space, given := c.row.Observed.Identity, c.row.Observed.NamespaceUID, c.given
 	c.given = false
 	c.mu.Unlock()
 	if given && id != c.seen.Identity {
-		c.seen.Identity, c.facts = id, nil
+		c.seen.Identity, c.seen.NamespaceUID, c.facts = id, space, nil
 	}
 }
 

@@ -423,7 +423,7 @@ func TestIdentityNeedsConfirmation(t *testing.T) {
 	// One that does not tell is never taken for the same.
 	w.fake().finds(good(""))
 	a := w.do("PATCH", clusters+"/c", edit)
-	if out := must[struct{ Warnings []string }](w, a, 200); !strings.Contains(strings.Join(out.Warnings, " "), "does not tell its identity") {
+	if out := must[struct{ Warnings []string }](w, a, 200); !strings.Contains(strings.Join(out.Warnings, " "), "nobody can say whether it is the same one") {
 		t.Errorf("got %q", out.Warnings)
 	}
 }

@@ -59,6 +59,8 @@ type Options struct {
 	Seen func(event.Event)
 	// Heartbeat is the longest silence of a stream. Zero: 10 s.
 	Heartbeat time.Duration
+	// WriteLimit bounds one write to the client of a stream that has stopped reading. Zero: 30 s.
+	WriteLimit time.Duration
 	// Recheck is how long an open stream goes on before it looks anew whether its caller may still see it. Zero: 5 s.
 	Recheck time.Duration
 }
@@ -89,6 +91,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 10 * time.Second
+	}
+	if o.WriteLimit == 0 {
+		o.WriteLimit = 30 * time.Second
 	}
 	if o.Leaders == nil {
 		o.Leaders = replica.Alone{}

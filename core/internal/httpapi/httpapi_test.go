@@ -84,6 +84,12 @@ func (fakeLogs) Follow(ctx context.Context, attemptID string, o logs.FollowOptio
 		if !yield(logs.Chunk{Kind: logs.ChunkData, Data: []byte(text), Cursor: at}, nil) {
 			return
 		}
+		if o.Container == "pausing" {
+			<-time.After(20 * shortWrite)
+			if !yield(logs.Chunk{Kind: logs.ChunkData, Data: []byte(afterPause), Cursor: at}, nil) {
+				return
+			}
+		}
 		if o.Follow && o.Container == "silent" {
 			<-ctx.Done()
 			yield(logs.Chunk{}, ctx.Err())

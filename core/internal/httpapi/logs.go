@@ -42,8 +42,8 @@ func (s *Server) streamLogs(c echo.Context) error {
 		return c.NoContent(http.StatusNoContent) // an EventSource stops reconnecting
 	}
 	if events {
-		out := newSSE(c)
-		err = logs.WriteSSE(out.w, out.flushWritten, seq)
+		out := s.newSSE(c)
+		err = logs.WriteSSE(out, out.patient.flush, seq)
 	} else {
 		err = s.text(c, seq)
 	}
@@ -98,12 +98,6 @@ func (s *Server) whileAllowed(r *http.Request, projectID string) (context.Contex
 	return ctx, func() { cancel(); undrain(); recheck.Stop() }
 }
 
-// flushWritten sends what was written to the response itself.
-func (s *sse) flushWritten() error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeLimit))
-	return flushed(s.rc)
-}
-
 // text writes the log byte for byte. The status waits for the first byte, so that a log that cannot be read is an error
 // and not an empty text; with follow it goes out at once.
 func (s *Server) text(c echo.Context, seq iter.Seq2[logs.Chunk, error]) error {
@@ -112,17 +106,14 @@ func (s *Server) text(c echo.Context, seq iter.Seq2[logs.Chunk, error]) error {
 	w.Header().Set(echo.HeaderCacheControl, "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Accel-Buffering", "no")
-	rc := http.NewResponseController(w.Writer)
+	out := s.newPatient(w)
 	if c.QueryParam("follow") == "true" {
 		w.WriteHeader(http.StatusOK)
-		if err := flushed(rc); err != nil {
+		if err := out.flush(); err != nil {
 			return err
 		}
 	}
-	err := logs.WriteText(w, func() error {
-		_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
-		return flushed(rc)
-	}, c.QueryParam("all_containers") == "true", seq)
+	err := logs.WriteText(out, out.flush, c.QueryParam("all_containers") == "true", seq)
 	if err == nil && !w.Committed {
 		w.WriteHeader(http.StatusOK)
 	}

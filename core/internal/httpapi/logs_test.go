@@ -93,6 +93,28 @@ func TestFollowerMemory(t *testing.T) {
 	}
 }
 
+const shortWrite = 10 * time.Millisecond
+
+// afterPause is more than any buffer on its way holds back.
+var afterPause = strings.Repeat("and on it goes\n", 2000)
+
+// A log may be silent for longer than a write may take.
+func TestLogGoesOnAfterSilence(t *testing.T) {
+	w := newWorldWith(t, func(o *httpapi.Options) { quiet(o); o.WriteLimit = shortWrite })
+	v := must[version](w, w.do("POST", submit, submission()), 201)
+	path := "/api/v1/versions/" + v.ID + "/logs?follow=true&container=pausing"
+	if a := w.do("GET", path, nil); a.status != 200 || string(a.body) != "hello\n"+afterPause {
+		t.Errorf("as text: status %d, %d bytes", a.status, len(a.body))
+	}
+	s, ended := w.open(path), false
+	for e, ok := s.next(); ok; e, ok = s.next() {
+		ended = ended || e.name == "end"
+	}
+	if !ended {
+		t.Error("the events broke off")
+	}
+}
+
 func TestLogParameters(t *testing.T) {
 	w := newWorld(t)
 	v := must[version](w, w.do("POST", submit, submission()), 201)

@@ -122,7 +122,7 @@ func (s *Server) stream(c echo.Context, a audience, after int64, ended func(cont
 	if err := s.refresh(ctx, &a); err != nil {
 		return err
 	}
-	out, err := openSSE(c)
+	out, err := s.openSSE(c)
 	if err != nil {
 		return nil // the client is gone
 	}

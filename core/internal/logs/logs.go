@@ -70,7 +70,7 @@ type Source interface {
 
 // SourceOptions are the parameters of one read; lines are always asked for with their timestamps.
 type SourceOptions struct {
-	// Identity is the UID of the cluster asked for, as the attempt has it. One with another identity gives no answer that it
+	// Identity is what the cluster asked for may be known by, as the attempt has it: UIDs separated by blanks. One with another identity gives no answer that it
 	// has no such pod, but an error. Empty: any cluster will do.
 	Identity string
 	Follow   bool

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +50,7 @@ func meet(ctx context.Context, client kubernetes.Interface, namespace, identity 
 	for _, name := range []string{metav1.NamespaceSystem, namespace} {
 		ns, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case err == nil && string(ns.UID) == identity:
+		case err == nil && slices.Contains(strings.Fields(identity), string(ns.UID)):
 			return nil
 		case err == nil:
 			seen = true

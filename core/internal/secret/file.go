@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 )
 
 // fileLimit is far above what hundreds of keys need.
@@ -14,7 +16,7 @@ const fileLimit = 1 << 20
 
 // readFile reads a keyset that nobody but its owner can read, and says which state of the file it was.
 func readFile(path string) (*keyset, os.FileInfo, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would hold up the start for ever
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%w: %s", ErrMissing, path)
 	}
@@ -68,7 +70,8 @@ func writeFile(path string, keys *keyset, publish func(from, to string) error) (
 		return err
 	}
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".keyset-*") // mode 0600
+	removeLeftovers(dir)
+	f, err := os.CreateTemp(dir, temporary+"*") // mode 0600
 	if err != nil {
 		return err
 	}
@@ -87,3 +90,19 @@ func writeFile(path string, keys *keyset, publish func(from, to string) error) (
 	defer d.Close()
 	return d.Sync()
 }
+
+const temporary = ".keyset-"
+
+// removeLeftovers removes what writers that were killed left: keys that somebody dropped must not live on in it. One that
+// is being written is younger.
+func removeLeftovers(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, temporary+"*"))
+	for _, path := range files {
+		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// leftoverAge is far more than a write takes.
+const leftoverAge = 10 * time.Second

@@ -131,7 +131,7 @@ func (db *DB) CreateCluster(ctx context.Context, c cluster.Cluster) (cluster.Clu
 	m := clusterRow(c)
 	at := now()
 	m.CreatedAt, m.UpdatedAt, m.Revision, m.ConfigRevision = micros(at), micros(at), 1, 1
-	m.Observed = toJSON(cluster.Observed{Health: cluster.New, Since: at, Identity: c.Observed.Identity})
+	m.Observed = toJSON(cluster.Observed{Health: cluster.New, Since: at, Identity: c.Observed.Identity, NamespaceUID: c.Observed.NamespaceUID})
 	err := db.write(ctx, "create-cluster", func(t *tx) (err error) {
 		if m.ProviderConfig, err = t.sealConfig(ctx, c.ID, c.ProviderConfig, ""); err != nil {
 			return err
@@ -175,7 +175,7 @@ func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, cha
 		identified := c.Observed.Identity != known.Identity
 		if identified {
 			o := known
-			o.Identity = c.Observed.Identity
+			o.Identity, o.NamespaceUID = c.Observed.Identity, c.Observed.NamespaceUID
 			next.Observed = toJSON(o)
 		}
 		next.Revision, next.ConfigRevision = m.Revision, m.ConfigRevision

@@ -2,11 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -108,8 +110,19 @@ func (w txWriter) write(ctx context.Context, run func(*tx) error) error {
 	}
 }
 
+// begin begins a transaction. After a restart of the database every connection that is kept may be dead, and none says so
+// before it is used; what did not begin has done nothing.
+func (w txWriter) begin(ctx context.Context) (raw bun.Tx, err error) {
+	for range connections + 1 {
+		if raw, err = w.db.rw.BeginTx(ctx, nil); err == nil || ctx.Err() != nil || errors.As(err, new(*pgconn.ConnectError)) {
+			break
+		}
+	}
+	return raw, err
+}
+
 func (w txWriter) once(ctx context.Context, run func(*tx) error) error {
-	raw, err := w.db.rw.BeginTx(ctx, nil)
+	raw, err := w.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("store: begin: %w", err)
 	}

@@ -13,8 +13,8 @@ import (
 
 // Decode reads one document into what encoding/json would give: map[string]any, []any, string, float64, bool, nil. Keys
 // are taken as they are written. So are scalars for which text says so; it is asked with the path of each, list items
-// by the name "[]".
-func Decode(raw []byte, text func(path []string) bool) (any, error) {
+// by the name "[]", and with its tag, such as !!int, and how it is written.
+func Decode(raw []byte, text func(path []string, tag, written string) bool) (any, error) {
 	in := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc yaml.Node
 	switch err := in.Decode(&doc); {
@@ -30,7 +30,7 @@ func Decode(raw []byte, text func(path []string) bool) (any, error) {
 }
 
 type decoder struct {
-	text  func([]string) bool
+	text  func(path []string, tag, written string) bool
 	depth int
 	left  *int // nodes
 }
@@ -69,7 +69,7 @@ func (d decoder) value(n *yaml.Node, path []string) (any, error) {
 	if n.Tag == "!!null" {
 		return nil, nil
 	}
-	if d.text(path) {
+	if d.text(path, n.Tag, n.Value) {
 		return n.Value, nil
 	}
 	return scalar(n)

@@ -9,7 +9,7 @@ import (
 
 func TestDecode(t *testing.T) {
 	in := "N: 1\ny: yes\ntext: {a: 0123, b: 1e3, c: true, d: ~, e: [007, no]}\nn: 0x10\nf: 1.5\nt: true\nq: '1'\nanchor: &a {x: 1}\nalias: *a\n"
-	got, err := Decode([]byte(in), func(path []string) bool { return path[0] == "text" })
+	got, err := Decode([]byte(in), func(path []string, _, _ string) bool { return path[0] == "text" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestRefuses(t *testing.T) {
 		"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]": "too large",
 	} {
-		if _, err := Decode([]byte(in), func([]string) bool { return false }); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Decode([]byte(in), func([]string, string, string) bool { return false }); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}

@@ -3,6 +3,8 @@ package kubeconfigprovider_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -99,6 +101,36 @@ func TestForms(t *testing.T) {
 	})
 }
 
+// bomb is a few lines that stand for a million values.
+func bomb() string {
+	text := "a0: &a0 [" + secret + "]\n"
+	for i := range 6 {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i), 10), ","))
+	}
+	return text
+}
+
+// An alias is no more than what it stands for.
+func TestAliases(t *testing.T) {
+	p := plugintest.Provider(t, newProvider(), "")
+	plain := strings.NewReplacer("USER", "{token: "+secret+"}").Replace(aliased)
+	got, err := p.ValidateConfig(t.Context(), "pasted", config(t, plain, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := p.ValidateConfig(t.Context(), "pasted", config(t, strings.NewReplacer("&u ", "", "*u", "{token: "+secret+"}").Replace(plain), ""))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v, %v", got, want, err)
+	}
+}
+
+const aliased = `kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: "https://c.example"}}]
+contexts: [{name: one, context: {cluster: c, user: b}}]
+users: [{name: a, user: &u USER}, {name: b, user: *u}]
+`
+
 func TestRefuses(t *testing.T) {
 	p := plugintest.Provider(t, newProvider(), "")
 	tests := map[string]struct{ kubeconfig, context, path, says string }{
@@ -107,7 +139,11 @@ func TestRefuses(t *testing.T) {
 		"broken":           {"a: b\n  " + secret + ": [", "", "/kubeconfig", "see line"},
 		"twice":            {"a: 1\na: " + secret, "", "/kubeconfig", "twice"},
 		"two documents":    {twoContexts + "\n---\na: b", "", "/kubeconfig", "more than one document"},
-		"aliases":          {"a: &a [" + secret + "]\nb: [*a, *a]", "", "/kubeconfig", "alias at line 2"},
+		"twice in JSON":    {`{"a": 1,` + "\n" + `"a": "` + secret + `"}`, "", "/kubeconfig", "twice; the second one is at line 2"},
+		"twice within":     {`{"a": [{"b": 1, "b": "` + secret + `"}]}`, "", "/kubeconfig", "twice"},
+		"deep JSON":        {strings.Repeat("[", 50) + strings.Repeat("]", 50), "", "/kubeconfig", "too deep"},
+		"aliases":          {bomb(), "", "/kubeconfig", "unfold into too much"},
+		"own alias":        {"a: &a [*a]", "", "/kubeconfig", "too deep"},
 		"merge":            {"a: &a {}\nb:\n  <<: *a", "", "/kubeconfig", "not text"},
 		"deep":             {"a: " + strings.Repeat("[", 50) + strings.Repeat("]", 50), "", "/kubeconfig", "too deep"},
 		"binary":           {"a: !!binary aGk=", "", "/kubeconfig", "unusual kind"},

@@ -20,7 +20,7 @@ const (
 
 // Trim reads a kubeconfig, YAML or JSON, and returns it as canonical JSON with one context, its cluster and its user. An
 // empty context means the current one, or the only one. Trimming the result again gives the same bytes. Errors name
-// contexts, clusters and users, but never show other content.
+// contexts, clusters and users, but never show other content. What is no part of a kubeconfig is kept: the core judges it.
 func Trim(text []byte, context string) ([]byte, field.Errors) {
 	doc, problem := parse(text)
 	if problem != "" {
@@ -37,7 +37,13 @@ func Trim(text []byte, context string) ([]byte, field.Errors) {
 	if errs != nil {
 		return nil, errs
 	}
-	trimmed := map[string]any{"apiVersion": "v1", "kind": "Config", "current-context": chosen, "contexts": []any{entry}}
+	trimmed := map[string]any{"apiVersion": "v1"}
+	for key, value := range doc {
+		if key != "clusters" && key != "users" && key != "preferences" && key != "extensions" {
+			trimmed[key] = value
+		}
+	}
+	trimmed["kind"], trimmed["current-context"], trimmed["contexts"] = "Config", chosen, []any{entry}
 	inner, _ := entry["context"].(map[string]any)
 	for _, part := range []struct{ key, list string }{{"cluster", "clusters"}, {"user", "users"}} {
 		name, _ := inner[part.key].(string)
@@ -80,7 +86,7 @@ func choose(doc map[string]any, asked string) (string, field.Errors) {
 	return "", field.Errorf(atContext, "The kubeconfig has no current context; choose one of %s.", quoted(names))
 }
 
-// entryOf returns the one named entry of a list: its name and its content, nothing else.
+// entryOf returns the one named entry of a list.
 func entryOf(doc map[string]any, list, key, name string) (map[string]any, field.Errors) {
 	var found []map[string]any
 	for _, entry := range entries(doc, list) {
@@ -98,11 +104,10 @@ func entryOf(doc map[string]any, list, key, name string) (map[string]any, field.
 	case len(found) > 1:
 		return nil, field.Errorf(at, "The kubeconfig has the %s %q more than once; remove all but one.", key, name)
 	}
-	content, ok := found[0][key].(map[string]any)
-	if !ok {
+	if _, ok := found[0][key].(map[string]any); !ok {
 		return nil, field.Errorf(at, "The %s %q of the kubeconfig is empty.", key, name)
 	}
-	return map[string]any{"name": name, key: content}, nil
+	return found[0], nil
 }
 
 func entries(doc map[string]any, list string) []map[string]any {
