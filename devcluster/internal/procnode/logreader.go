@@ -30,6 +30,38 @@ type logReader struct {
 	line        int64 // of the next index entry
 	left        int64 // bytes that may still be returned
 	prefix      []byte
+
+	// With time stamps every line is a piece of its own: a call of the system
+	// for each, and a stamp written out, would cost more than all the rest.
+	entries block // of the index
+	text    block // of the data
+	stamp   []byte
+	stampOf int64 // nanoseconds
+}
+
+// block is a part of a file that has been read already.
+type block struct {
+	at    int64
+	bytes []byte
+}
+
+const blockSize = 64 << 10
+
+// read returns what the file has from offset on, at least one byte and not
+// beyond end; the file does not change below end.
+func (b *block) read(file *os.File, offset, end int64) ([]byte, error) {
+	if offset < b.at || offset >= b.at+int64(len(b.bytes)) {
+		if b.bytes == nil {
+			b.bytes = make([]byte, blockSize)
+		}
+		n, err := file.ReadAt(b.bytes[:min(blockSize, end-offset)], offset)
+		if n == 0 {
+			b.bytes = b.bytes[:0]
+			return nil, err
+		}
+		b.at, b.bytes = offset, b.bytes[:n]
+	}
+	return b.bytes[offset-b.at:], nil
 }
 
 const noLimit = int64(^uint64(0) >> 1)
@@ -74,8 +106,12 @@ func (r *logReader) entry(line int64) (offset int64, at time.Time, err error) {
 	if _, err := r.index.ReadAt(raw[:], line*entrySize); err != nil {
 		return 0, time.Time{}, fmt.Errorf("read line %d of the log's index: %w", line, err)
 	}
-	offset = int64(binary.BigEndian.Uint64(raw[:8]))
-	return offset, time.Unix(0, int64(binary.BigEndian.Uint64(raw[8:]))), nil
+	offset, nanoseconds := entryOf(raw[:])
+	return offset, time.Unix(0, nanoseconds), nil
+}
+
+func entryOf(raw []byte) (offset, nanoseconds int64) {
+	return int64(binary.BigEndian.Uint64(raw[:8])), int64(binary.BigEndian.Uint64(raw[8:16]))
 }
 
 // Read implements io.Reader.
@@ -133,24 +169,36 @@ func (r *logReader) available(p []byte) (int, error) {
 		}
 		end := size
 		if r.line < lines {
-			start, at, err := r.entry(r.line)
+			raw, err := r.entries.read(r.index, r.line*entrySize, lines*entrySize)
 			if err != nil {
-				return total, err
+				return total, fmt.Errorf("read line %d of the log's index: %w", r.line, err)
 			}
+			start, at := entryOf(raw)
 			if start == r.offset {
-				r.prefix = append(at.UTC().AppendFormat(nil, timestampFormat), ' ')
+				r.prefix = r.stampFor(at)
 				r.line++
 				continue
 			}
 			end = start
 		}
-		n, err := r.copy(p[total:], end)
+		text, err := r.text.read(r.data, r.offset, size)
+		n := copy(p[total:], text[:min(int64(len(text)), end-r.offset)])
+		r.offset += int64(n)
 		total += n
-		if err != nil || n == 0 {
+		if err != nil {
 			return total, err
 		}
 	}
 	return total, nil
+}
+
+// stampFor returns what stands before a line. Many come at once.
+func (r *logReader) stampFor(at int64) []byte {
+	if r.stamp == nil || at != r.stampOf {
+		r.stamp = append(time.Unix(0, at).UTC().AppendFormat(r.stamp[:0], timestampFormat), ' ')
+		r.stampOf = at
+	}
+	return r.stamp
 }
 
 // timestampFormat is what the API uses: nanoseconds, not trimmed.
