@@ -19,44 +19,61 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/requestid"
 )
 
-// streamLogs serves one attempt's log, as events or as text.
+// logStream is a log on its way to a client.
+type logStream struct {
+	version string
+	events  bool // not text
+	seq     iter.Seq2[logs.Chunk, error]
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// streamLogs serves one attempt's log, as events or as text. What is needed to open it is not held while it lasts: a
+// thousand followers would each pay for it with a stack of twice the size.
 func (s *Server) streamLogs(c echo.Context) error {
-	r := c.Request()
-	v, err := s.version(r.Context(), c.Param("version"))
+	l, err := s.openLog(c)
 	if err != nil {
 		return err
 	}
-	events := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
-	o, err := logOptions(c, events)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := s.whileAllowed(r, v.ProjectID)
-	ctx = replica.WithCaller(ctx, r.Header)
-	defer cancel()
-	seq, err := s.logOf(ctx, c, v, o)
-	if err != nil {
-		return err
-	}
-	if seq == nil {
+	defer l.cancel()
+	if l.seq == nil {
 		return c.NoContent(http.StatusNoContent) // an EventSource stops reconnecting
 	}
-	if events {
+	if l.events {
 		out := s.newSSE(c)
-		err = logs.WriteSSE(out, out.patient.flush, seq)
+		err = logs.WriteSSE(out, out.patient.flush, l.seq)
 	} else {
-		err = s.text(c, seq)
+		err = s.text(c, l.seq)
 	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Info("log stream ended early", "request_id", requestid.From(r.Context()), "version", v.ID, "error", err)
+	if err != nil && l.ctx.Err() == nil {
+		s.log.Info("log stream ended early", "request_id", requestid.From(c.Request().Context()), "version", l.version, "error", err)
 		if !c.Response().Committed {
 			return logRefusal(err)
 		}
-		if !events {
+		if !l.events {
 			panic(http.ErrAbortHandler) // the client must see that the text is not whole
 		}
 	}
 	return nil
+}
+
+func (s *Server) openLog(c echo.Context) (*logStream, error) {
+	r := c.Request()
+	v, err := s.version(r.Context(), c.Param("version"))
+	if err != nil {
+		return nil, err
+	}
+	l := &logStream{version: v.ID, events: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
+	o, err := logOptions(c, l.events)
+	if err != nil {
+		return nil, err
+	}
+	l.ctx, l.cancel = s.whileAllowed(r, v.ProjectID)
+	if l.seq, err = s.logOf(replica.WithCaller(l.ctx, r.Header), c, v, o); err != nil {
+		l.cancel()
+		return nil, err
+	}
+	return l, nil
 }
 
 // logOf is the log of the attempt that is asked for, or of all; nil: the client has had its end.

@@ -60,8 +60,7 @@ func (r *Reader) Follow(ctx context.Context, attemptID string, o FollowOptions) 
 		return nil, err
 	}
 	return func(yield func(Chunk, error) bool) {
-		s := &session{r: r, id: attemptID, o: o, yield: yield, at: Cursor{AttemptID: attemptID}, tail: o.Tail}
-		s.run(ctx)
+		newSession(r, attemptID, o, yield).run(ctx)
 	}, nil
 }
 
@@ -130,7 +129,7 @@ type part struct {
 	c      ContainerLog
 }
 
-func (p part) key() streamKey {
+func (p *part) key() streamKey {
 	return streamKey{pod: p.pod, container: p.c.Name, restart: p.c.Restart}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // tailOffset is where the last n lines of a part begin. A last line without its end counts as a line.
-func tailOffset(ctx context.Context, r *Reader, v *view, p part, n int64) (int64, error) {
+func tailOffset(ctx context.Context, r *Reader, v *view, p *part, n int64) (int64, error) {
 	readAt := func(b []byte, off int64) error {
 		body, err := r.o.Archive.Open(ctx, v.m.AttemptID, p.pod, p.c.Name, p.c.Restart, off)
 		if err != nil {
