@@ -62,7 +62,7 @@ CLUSTERS ?= 3
 .PHONY: soak
 soak: build devcluster ## Break things for DURATION=10m while PROCESSES=2000 run, and prove that nothing was lost or doubled; SEED=1 repeats a plan
 	@(cd e2e && $(BUILD) -o ../bin/soak ./soak)
-	exec bin/soak --seed $(SEED) --duration $(DURATION) --processes $(PROCESSES) --clusters $(CLUSTERS) $(if $(MUTANT),--mutant $(MUTANT)) $(SOAK)
+	exec bin/soak --seed $(SEED) --duration $(DURATION) --processes $(PROCESSES) --clusters $(CLUSTERS) --replicas $(or $(REPLICAS),1) $(if $(MUTANT),--mutant $(MUTANT)) $(SOAK)
 
 FUZZTIME ?= 10m
 .PHONY: fuzz

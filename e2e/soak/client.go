@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nagelfluh/nagelfluh/e2e/soak/check"
@@ -18,6 +19,7 @@ type client struct {
 	w     *world
 	began time.Time
 
+	turn    atomic.Uint32
 	mu      sync.Mutex
 	wanted  []check.Wanted
 	retried int     // requests that got no answer, or one that asks to try again
@@ -86,9 +88,9 @@ func (c *client) one(ctx context.Context, p plan.Process) error {
 
 // send repeats a request until it is answered.
 func (c *client) send(ctx context.Context, method, path string, body any, header ...string) (stack.Response, error) {
-	for {
+	for n := c.turn.Add(1); ; n++ { // whoever got no answer asks the next server
 		short, cancel := context.WithTimeout(ctx, requestLimit)
-		r, err := c.w.core.get().Do(short, method, path, body, header...)
+		r, err := c.w.core(n).get().Do(short, method, path, body, header...)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

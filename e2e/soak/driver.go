@@ -22,7 +22,7 @@ type driver struct {
 	began time.Time
 	// whole is held while a whole cluster or its link is out of order: one such fault a cluster at a time.
 	whole []sync.Mutex
-	crash sync.Mutex
+	crash []sync.Mutex // of each server
 
 	mu    sync.Mutex
 	done  map[plan.FaultKind]int
@@ -31,7 +31,7 @@ type driver struct {
 }
 
 func newDriver(w *world, began time.Time) *driver {
-	return &driver{w: w, began: began, whole: make([]sync.Mutex, len(w.names)), done: map[plan.FaultKind]int{}}
+	return &driver{w: w, began: began, whole: make([]sync.Mutex, len(w.names)), crash: make([]sync.Mutex, len(w.cores)), done: map[plan.FaultKind]int{}}
 }
 
 // run carries the plan out and returns when everything is whole again.
@@ -72,11 +72,15 @@ func (d *driver) apply(ctx context.Context, f plan.Fault) {
 	var err error
 	switch f.Kind {
 	case plan.KillCore:
-		d.crash.Lock()
-		defer d.crash.Unlock()
-		err = d.w.core.crash(ctx, f.For)
+		d.crash[f.Replica].Lock()
+		defer d.crash[f.Replica].Unlock()
+		err = d.w.cores[f.Replica].crash(ctx, f.For)
+	case plan.StallCore:
+		d.crash[f.Replica].Lock()
+		defer d.crash[f.Replica].Unlock()
+		err = d.w.cores[f.Replica].stall(ctx, f.For)
 	case plan.KillPlugin:
-		err = d.killPlugin(ctx, f.Count)
+		err = d.killPlugin(ctx, f)
 	case plan.FreezeLink, plan.RefuseLink, plan.StopServer, plan.StallServer:
 		d.whole[f.Cluster].Lock()
 		defer d.whole[f.Cluster].Unlock()
@@ -166,16 +170,16 @@ type pluginProcess struct {
 }
 
 // killPlugin kills one of the plugin processes that the server has at the moment. A server that is down has none.
-func (d *driver) killPlugin(ctx context.Context, number int) error {
+func (d *driver) killPlugin(ctx context.Context, f plan.Fault) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	var list struct{ Items []pluginProcess }
-	_ = d.w.core.get().Get(ctx, "/plugins", &list)
+	_ = d.w.cores[f.Replica].get().Get(ctx, "/plugins", &list)
 	alive := slices.DeleteFunc(list.Items, func(p pluginProcess) bool { return p.Pid <= 0 })
 	if len(alive) == 0 {
 		return nil
 	}
-	pid := alive[number%len(alive)].Pid
+	pid := alive[f.Count%len(alive)].Pid
 	// The server may have died since, and its plugins with it.
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !strings.HasPrefix(exe, d.w.plugins()) {
 		return nil

@@ -43,6 +43,7 @@ func main() {
 	flag.DurationVar(&o.Duration, "duration", 10*time.Minute, "how long processes are submitted and things are broken")
 	flag.IntVar(&o.Processes, "processes", 2000, "how many processes are submitted")
 	flag.IntVar(&o.Clusters, "clusters", 3, "how many local clusters")
+	flag.IntVar(&o.Replicas, "replicas", 1, "how many servers; several are on a PostgreSQL of their own")
 	flag.BoolVar(&o.Calm, "calm", false, "break nothing")
 	flag.BoolVar(&o.Patient, "patient", false, "cancel nothing")
 	flag.StringVar(&o.mutant, "mutant", "", "damage that the checker must find: second-job or lost-line; empty: none")
@@ -79,6 +80,8 @@ func (o options) validate() error {
 	switch {
 	case o.Processes < 1 || o.Clusters < 1 || o.Clusters > 9 || o.Duration < time.Second:
 		return errors.New("want --processes of 1 or more, --clusters of 1 to 9 and a --duration of 1s or more")
+	case o.Replicas < 0 || o.Replicas > 9:
+		return errors.New("want --replicas of 1 to 9")
 	case !slices.Contains([]string{"", mutantSecondJob, mutantLostLine}, o.mutant):
 		return fmt.Errorf("--mutant %q: want %s or %s", o.mutant, mutantSecondJob, mutantLostLine)
 	}

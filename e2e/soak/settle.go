@@ -49,8 +49,12 @@ func (w *world) settle(ctx context.Context) error {
 // collect stops the server and gathers the evidence.
 func (w *world) collect(ctx context.Context, c *client) (check.Input, error) {
 	in := check.Input{Wanted: c.wanted}
-	w.core.stop()
-	for _, err := range append(w.core.errs, c.errs...) {
+	errs := c.errs
+	for _, s := range w.cores {
+		s.stop()
+		errs = append(errs, s.errs...)
+	}
+	for _, err := range errs {
 		in.Trouble = append(in.Trouble, err.Error())
 	}
 	panics, err := w.panics()
@@ -136,9 +140,13 @@ func (w *world) history(ctx context.Context, i int) (*check.Cluster, error) {
 
 // panics finds the server's last words.
 func (w *world) panics() ([]string, error) {
-	raw, err := os.ReadFile(w.core.log)
-	if err != nil {
-		return nil, err
+	var raw []byte
+	for _, c := range w.cores {
+		one, err := os.ReadFile(c.log)
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, one...)
 	}
 	var out []string
 	for line := range strings.Lines(string(raw)) {

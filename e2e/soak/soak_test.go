@@ -53,7 +53,7 @@ func TestSmallSoak(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		lines(t, w.core.log, 60)
+		lines(t, w.cores[0].log, 60)
 		return
 	}
 

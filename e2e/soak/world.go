@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/e2e/soak/plan"
 	"github.com/nagelfluh/nagelfluh/e2e/stack"
 	"github.com/nagelfluh/nagelfluh/rig/faultproxy"
+	"github.com/nagelfluh/nagelfluh/rig/postgres"
 )
 
 // namespace is where the Jobs are, on every cluster.
@@ -30,7 +32,8 @@ type world struct {
 	clusters *stack.Clusters
 	links    []*faultproxy.Proxy // between the server and each cluster
 	direct   []*kubernetes.Clientset
-	core     *core
+	cores    []*core
+	pg       *postgres.Server // of several servers; nil: SQLite
 }
 
 // clusterName is the name of a cluster at devcluster; row is that at the server.
@@ -89,8 +92,17 @@ func (w *world) witness() string { return filepath.Join(w.dir, "notes") }
 func (w *world) plugins() string { return filepath.Join(w.dir, "plugins") }
 func (w *world) data() string    { return filepath.Join(w.dir, "data") }
 
-func (w *world) database() string { return filepath.Join(w.data(), "nagelfluh.db") }
-func (w *world) archive() string  { return filepath.Join(w.data(), "logs") }
+// core is the server whose turn it is.
+func (w *world) core(n uint32) *core { return w.cores[int(n)%len(w.cores)] }
+
+func (w *world) database() string {
+	if w.pg != nil {
+		return w.pg.DSN
+	}
+	return filepath.Join(w.data(), "nagelfluh.db")
+}
+
+func (w *world) archive() string { return filepath.Join(w.data(), "logs") }
 
 // connect puts a link in front of a cluster and returns the path of the kubeconfig that leads through it.
 func (w *world) connect(ctx context.Context, name string) (string, error) {
@@ -125,19 +137,36 @@ func (w *world) serve(ctx context.Context, links []string) error {
 	if err := copyPlugins(filepath.Join(root, "bin", "plugins"), w.plugins()); err != nil {
 		return err
 	}
-	listen, err := freeAddress()
-	if err != nil {
-		return err
+	env := []string{"K8S_NAMESPACE=" + namespace, "NAGELFLUH_JOBS_RETENTION=" + w.o.retention.String()}
+	if w.o.Replicas > 1 {
+		if w.pg, err = postgres.Start(ctx); err != nil {
+			return err
+		}
+		env = append(env, "NAGELFLUH_DATABASE="+w.pg.DSN, "NAGELFLUH_LOGS_ARCHIVE=file://"+w.archive(),
+			"NAGELFLUH_SECRETS_KEYSET_FILE="+filepath.Join(w.dir, "keyset.json"))
 	}
-	w.core = &core{o: stack.ServerOptions{
-		Dir: w.data(), PluginDir: w.plugins(), Kubeconfig: links[0], Listen: listen,
-		Env: []string{"K8S_NAMESPACE=" + namespace, "NAGELFLUH_JOBS_RETENTION=" + w.o.retention.String()},
-	}, log: filepath.Join(w.dir, "core.log")}
-	if err := w.core.start(ctx); err != nil {
-		return err
+	for i := range max(1, w.o.Replicas) {
+		listen, err := freeAddress()
+		if err != nil {
+			return err
+		}
+		c := &core{o: stack.ServerOptions{Dir: w.data(), PluginDir: w.plugins(), Kubeconfig: links[0], Listen: listen, Env: env},
+			log: filepath.Join(w.dir, "core.log")}
+		if i > 0 {
+			// A data directory each, and the keys that the first start stored.
+			c.o.Dir, c.o.Key = fmt.Sprintf("%s-%d", w.data(), i), w.cores[0].get().Key
+			c.log = filepath.Join(w.dir, fmt.Sprintf("core-%d.log", i))
+			if err := os.MkdirAll(c.o.Dir, 0o755); err != nil {
+				return err
+			}
+		}
+		w.cores = append(w.cores, c)
+		if err := c.start(ctx); err != nil {
+			return err
+		}
 	}
 	for i, link := range links[1:] {
-		if _, err := w.core.get().CLI(ctx, "clusters", "add", row(i+1), "--type", "kubeconfig", "--kubeconfig", link); err != nil {
+		if _, err := w.cores[0].get().CLI(ctx, "clusters", "add", row(i+1), "--type", "kubeconfig", "--kubeconfig", link); err != nil {
 			return err
 		}
 	}
@@ -152,7 +181,7 @@ func (w *world) serve(ctx context.Context, links []string) error {
 				}
 			}
 		}
-		if err := w.core.get().Get(ctx, "/clusters", &list); err != nil {
+		if err := w.cores[0].get().Get(ctx, "/clusters", &list); err != nil {
 			return false, err
 		}
 		for _, c := range list.Items {
@@ -191,14 +220,17 @@ func freeAddress() (string, error) {
 
 // close ends what still runs.
 func (w *world) close() {
-	if w.core != nil {
-		w.core.close()
+	for _, c := range w.cores {
+		c.close()
 	}
 	for _, l := range w.links {
 		l.Close()
 	}
 	if w.clusters != nil {
 		_ = w.clusters.Stop(20 * time.Second)
+	}
+	if w.pg != nil {
+		_ = w.pg.Stop()
 	}
 }
 
@@ -250,6 +282,16 @@ func (c *core) crash(ctx context.Context, down time.Duration) error {
 	_ = c.out.Close()
 	pause(ctx, down)
 	return c.start(ctx)
+}
+
+// stall stops the server for a while, as a machine that swaps or is moved would.
+func (c *core) stall(ctx context.Context, d time.Duration) error {
+	pid := c.get().Pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	pause(ctx, d)
+	return syscall.Kill(pid, syscall.SIGCONT)
 }
 
 // stop ends the server in good order, at the end.

@@ -4,13 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver
+	_ "modernc.org/sqlite"             // the driver
 )
 
 // Open opens the server's database for reading only; the server may be running.
 func Open(path string) (*sql.DB, error) {
+	if strings.HasPrefix(path, "postgres://") {
+		return sql.Open("pgx", path)
+	}
 	return sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(10000)")
 }
 
@@ -18,7 +23,7 @@ func Open(path string) (*sql.DB, error) {
 func Unsettled(ctx context.Context, db *sql.DB) (live, unstored int, err error) {
 	err = db.QueryRowContext(ctx, `SELECT
 		(SELECT COUNT(*) FROM attempts WHERE ended_at IS NULL),
-		(SELECT COUNT(*) FROM attempts WHERE ended_at IS NOT NULL AND job_uid <> '' AND logs_stored = 0)`).Scan(&live, &unstored)
+		(SELECT COUNT(*) FROM attempts WHERE ended_at IS NOT NULL AND job_uid <> '' AND NOT logs_stored)`).Scan(&live, &unstored)
 	return live, unstored, err
 }
 

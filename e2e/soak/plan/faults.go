@@ -16,6 +16,7 @@ type Options struct {
 	Duration  time.Duration // of submissions and faults
 	Processes int
 	Clusters  int
+	Replicas  int  // servers; 0 and 1 are one
 	Calm      bool // nothing is broken
 	Patient   bool // nobody cancels
 }
@@ -26,6 +27,7 @@ type FaultKind string
 // Kinds of faults. Those of requests concern what passes between the server and one cluster.
 const (
 	KillCore    FaultKind = "kill core"          // SIGKILL, back on the same data after For
+	StallCore   FaultKind = "freeze core"        // SIGSTOP, SIGCONT after For; only where there are several
 	KillPlugin  FaultKind = "kill plugin"        // SIGKILL to the plugin process number Count
 	FreezeLink  FaultKind = "freeze link"        // connections stay open and carry nothing for For
 	RefuseLink  FaultKind = "refuse link"        // connections are closed and refused for For
@@ -45,6 +47,7 @@ type Fault struct {
 	At      time.Duration // since the begin
 	Kind    FaultKind
 	Cluster int           // whose; core and plugins are nobody's
+	Replica int           // which server
 	For     time.Duration // how long it lasts
 	Count   int           // how many requests; which plugin
 	Status  int
@@ -53,7 +56,12 @@ type Fault struct {
 
 func (f Fault) String() string {
 	text := fmt.Sprintf("%7.2fs  %-18s", f.At.Seconds(), f.Kind)
-	if f.Kind != KillCore && f.Kind != KillPlugin {
+	switch f.Kind {
+	case KillCore, StallCore, KillPlugin:
+		if f.Replica > 0 {
+			text += fmt.Sprintf("  server %d", f.Replica)
+		}
+	default:
 		text += fmt.Sprintf("  cluster %d", f.Cluster)
 	}
 	if f.Count > 0 || f.Kind == KillPlugin {
@@ -96,6 +104,9 @@ var recipes = []recipe{
 	{kind: SlowRequest, every: 25 * time.Second, shortest: 50 * time.Millisecond, longest: 2 * time.Second, most: 40},
 }
 
+// stall is the further fault of several servers: long enough that the lease of a leader ends, and sometimes not.
+var stall = recipe{kind: StallCore, every: 40 * time.Second, shortest: time.Second, longest: 20 * time.Second}
+
 var statuses = []int{429, 500, 502, 503, 504}
 
 // Faults returns what is broken, in order of time.
@@ -123,6 +134,18 @@ func (o Options) Faults() []Fault {
 			case CutLog:
 				f.Bytes = 1 + r.Int64N(20_000)
 			}
+			all = append(all, f)
+		}
+	}
+	if o.Replicas > 1 {
+		// A source of its own: the plan of one server is the same with and without these.
+		r := o.random(3)
+		for i := range all {
+			all[i].Replica = r.IntN(o.Replicas)
+		}
+		for range max(1, int(o.Duration/stall.every)) {
+			f := Fault{Kind: stall.kind, At: o.Duration/20 + between(r, 0, o.Duration*9/10), Replica: r.IntN(o.Replicas)}
+			f.For = between(r, stall.shortest, max(stall.shortest, min(stall.longest, o.Duration/10)))
 			all = append(all, f)
 		}
 	}

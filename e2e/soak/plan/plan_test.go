@@ -47,6 +47,28 @@ func TestFaultsHaveEveryKind(t *testing.T) {
 	}
 }
 
+// Several servers have every fault of one at its time, and are stopped for a while besides.
+func TestSeveralServersKeepThePlanOfOne(t *testing.T) {
+	one, two := options(7), options(7)
+	two.Replicas = 2
+	var kept []Fault
+	seen := map[int]int{}
+	for _, f := range two.Faults() {
+		if f.Kind == StallCore {
+			seen[f.Replica]++
+			continue
+		}
+		f.Replica = 0
+		kept = append(kept, f)
+	}
+	if fmt.Sprint(kept) != fmt.Sprint(one.Faults()) {
+		t.Error("the faults of one server are others when there are two")
+	}
+	if seen[0] == 0 || seen[1] == 0 || seen[0]+seen[1] != 15 {
+		t.Errorf("stopped for a while: %v, want 15 of both servers", seen)
+	}
+}
+
 func TestCalmHasNoFaults(t *testing.T) {
 	o := options(1)
 	o.Calm = true
