@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/uptrace/bun"
 )
 
 // groupWriter is the only writer of a SQLite database. One goroutine takes the writes that wait, runs each in a
@@ -90,7 +92,11 @@ func (w *groupWriter) group(p *pending) {
 		}
 	}
 
-	raw, err := w.db.rw.BeginTx(ctx, nil) // immediate
+	var raw bun.Tx
+	err := whileBusy(ctx, func() (err error) {
+		raw, err = w.db.rw.BeginTx(ctx, nil) // immediate
+		return err
+	})
 	if err != nil {
 		fail(fmt.Errorf("store: begin: %w", err))
 		return

@@ -194,7 +194,11 @@ func (db *DB) Scrub(ctx context.Context) error {
 		_, err := db.sql.ExecContext(ctx, "VACUUM FULL clusters")
 		return err
 	}
-	if _, err := db.sql.ExecContext(ctx, "VACUUM"); err != nil {
+	vacuum := func() error {
+		_, err := db.sql.ExecContext(ctx, "VACUUM")
+		return err
+	}
+	if err := whileBusy(ctx, vacuum); err != nil {
 		return err
 	}
 	var busy, log, done int

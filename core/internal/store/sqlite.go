@@ -49,9 +49,16 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 		db.closers = append(db.closers, unlock)
 	}
 
+	// A server that writes without a break leaves the lock free only for moments, and SQLite, once it has waited for a
+	// while, looks only every 100 ms: another program asks more often (see whileBusy), or it would never have its turn.
+	wait := busyTimeout
+	if !o.Server {
+		wait = 5 * time.Millisecond
+	}
 	// FULL: a commit is on the disk before it is answered. Beside the writer's own connection there is one to prepare
 	// statements and one for migrations; busy_timeout covers those and other programs, for the writer itself is alone.
-	db.sql, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "busy_timeout(10000)",
+	db.sql, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
+		fmt.Sprintf("busy_timeout(%d)", wait.Milliseconds()),
 		"journal_size_limit(67108864)", "secure_delete(ON)")+"&_txlock=immediate")
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -60,7 +67,9 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	db.sql.SetMaxOpenConns(3)
 	db.sql.SetMaxIdleConns(3)
 	// Also creates the WAL files, which a connection that only reads cannot.
-	if err := ping(ctx, db.sql); err != nil {
+	// Two that turn a new file to WAL at once would wait for each other, so SQLite tells one of them "busy" without the
+	// wait of busy_timeout; the next try finds the file turned.
+	if err := whileBusy(ctx, func() error { return db.sql.PingContext(ctx) }); err != nil {
 		return nil, fmt.Errorf("store: cannot open the SQLite database %s: %w", path, err)
 	}
 	db.rw = bun.NewDB(db.sql, sqlitedialect.New())
@@ -81,15 +90,14 @@ func openSQLite(ctx context.Context, path string, o Options) (_ *DB, err error) 
 	return db, nil
 }
 
-// ping makes the first connection. Two that turn a new file to WAL at once would wait for each other, so SQLite tells one
-// of them "busy" without the wait of busy_timeout; the next try finds the file turned.
-func ping(ctx context.Context, db *sql.DB) error {
+// whileBusy runs f, which has done nothing when another program has the lock, until it has its turn or busyTimeout is over.
+func whileBusy(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
-	pause := time.NewTicker(20 * time.Millisecond)
+	pause := time.NewTicker(time.Millisecond)
 	defer pause.Stop()
 	for {
-		err := db.PingContext(ctx)
+		err := f()
 		if lite := (*sqlite.Error)(nil); !errors.As(err, &lite) || lite.Code()&0xff != sqlite3.SQLITE_BUSY {
 			return err
 		}
