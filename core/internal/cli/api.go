@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/nagelfluh/nagelfluh/core/api/client"
@@ -65,7 +64,7 @@ func (c *command) connect() (*client.Client, error) {
 	}
 	key := c.getenv("NAGELFLUH_API_KEY")
 	if c.keyFile != "" {
-		raw, err := os.ReadFile(c.keyFile)
+		raw, err := readFile(c.keyFile, c.In)
 		if err != nil {
 			return nil, fmt.Errorf("read the API key: %w", err)
 		}

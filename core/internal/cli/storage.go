@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -90,13 +89,7 @@ func (s *storageFlags) secret(in io.Reader) (*client.StorageCredentials, error) 
 	if s.credentials == "" {
 		return nil, nil
 	}
-	var raw []byte
-	var err error
-	if s.credentials == "-" {
-		raw, err = io.ReadAll(io.LimitReader(in, 1<<20))
-	} else {
-		raw, err = os.ReadFile(s.credentials)
-	}
+	raw, err := readFile(s.credentials, in)
 	if err != nil {
 		return nil, fmt.Errorf("read the credentials: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -180,14 +179,4 @@ func isText(path []string, _, _ string) bool {
 		return false
 	}
 	return len(path) != 2 || path[0] != "spec" || !slices.Contains(numbers, path[1])
-}
-
-func readFile(file string, in io.Reader) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(in)
-	}
-	if strings.ContainsAny(file, "\n\r") {
-		return nil, usage("a text stands where the path of a file is wanted; to give the text itself, write - and send it to standard input")
-	}
-	return os.ReadFile(file)
 }

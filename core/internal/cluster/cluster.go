@@ -94,6 +94,17 @@ func (o Observed) Identities() string {
 	return strings.TrimSpace(o.Identity + " " + o.NamespaceUID)
 }
 
+// After is what the monitor saw of a row that had before: another cluster than was known changes nothing of what it is
+// known by. An admin may have confirmed one while the monitor still looked at the other.
+func (o Observed) After(before Observed) Observed {
+	// Known by its namespace alone, it may have come to be known by kube-system.
+	learned := before.Identity == before.NamespaceUID && before.Identity == o.NamespaceUID
+	if before.Identity != "" && before.Identity != o.Identity && !learned {
+		o.Identity, o.NamespaceUID = before.Identity, before.NamespaceUID
+	}
+	return o
+}
+
 // Recognise compares what a cluster shows, the UIDs of kube-system and of the job namespace, empty where they may not be
 // seen, with what it may be known by. told is false when nobody can say whether it is the same: what is hidden is no proof.
 func Recognise(identities, system, namespace string) (same, told bool) {
@@ -103,7 +114,7 @@ func Recognise(identities, system, namespace string) (same, told bool) {
 			return true, true
 		}
 	}
-	// The namespace may have been made anew, so where kube-system is hidden its UID tells only if it was known before.
+	// The namespace may have been made anew: so another UID of it may be of the same cluster. That is for an admin to say.
 	return false, len(known) > 0 && (system != "" || namespace != "")
 }
 

@@ -157,18 +157,21 @@ func (s *Service) try(ctx context.Context, before, next Cluster, consent Consent
 	known := before.Observed.Identity
 	same, told := r.recognise(before.Observed)
 	switch {
-	case known != "" && !told:
-		t.identity, t.namespaceUID = "", ""
-		t.warnings = append(t.warnings, "The account does not see by what the cluster was known, so nobody can say whether it is the same one as before.")
 	case same:
 		t.identity = known
-	case known != "" && !consent.Identity:
+	case told && !consent.Identity:
 		return t, problem.New(problem.IdentityChanged,
 			"the connection leads to another cluster than cluster %q did before (identity %s, not %s): add another entry for it, or confirm", before.Name, r.Identity, known).
 			With("identity", r.Identity).With("was", known).With("report", r)
 	case len(r.SameAs) > 0 && !consent.Identity:
 		return t, problem.New(problem.IdentityInUse,
 			"it is the same cluster as %s: use that entry, or confirm that it is to have several", quoted(r.SameAs)).With("same_as", r.SameAs).With("report", r)
+	case known == "" || told:
+	case consent.Identity:
+		t.forget = r.Identity == ""
+	default:
+		t.identity, t.namespaceUID = "", ""
+		t.warnings = append(t.warnings, "The account does not see by what the cluster was known, so nobody can say whether it is the same one as before.")
 	}
 	return t, nil
 }

@@ -54,7 +54,7 @@ type check struct {
 
 	mu  sync.Mutex
 	row cluster.Cluster // as last read
-	// given: the row has another identity than it had when this check began or last looked.
+	// given: the row has another identity or namespace than it had when this check began or last looked.
 	given bool
 	// stopReading ends the reading of capacity that is under way, or was; nil: there was none.
 	stopReading context.CancelFunc
@@ -95,7 +95,7 @@ func (c *check) edited(row cluster.Cluster) {
 	identity := c.row.Observed.Identity
 	changed := c.row.ConfigRevision != row.ConfigRevision || c.row.Type != row.Type || c.row.Namespace != row.Namespace ||
 		identity != "" && identity != row.Observed.Identity
-	c.given = c.given || identity != row.Observed.Identity
+	c.given = c.given || identity != row.Observed.Identity || c.row.Namespace != row.Namespace
 	c.row = row
 	c.mu.Unlock()
 	if changed {

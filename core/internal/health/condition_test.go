@@ -112,6 +112,67 @@ func TestB52IdentityChangeStopsPlacementsUntilConfirmed(t *testing.T) {
 	}
 }
 
+// An account that sees only the namespace of the jobs has the cluster known by it. When it comes to see kube-system, that
+// counts: then a namespace that was made anew is no other cluster.
+func TestIdentityIsLearnedWithTheRights(t *testing.T) {
+	h := byHand(t)
+	const system = "/api/v1/namespaces/kube-system"
+	known := func(identity, namespace string, status cluster.Status) {
+		t.Helper()
+		h.pass(2 * slowFacts)
+		if o := h.w.seen("a"); o.Identity != identity || o.NamespaceUID != namespace || o.Condition(cluster.SameCluster).Status != status {
+			t.Fatalf("known by %q and %q, same %s", o.Identity, o.NamespaceUID, o.Condition(cluster.SameCluster).Status)
+		}
+	}
+	h.api.set(func() { h.api.codes[system] = 403 })
+	known("uid-of-kube-system", "uid-of-jobs", cluster.True)
+
+	row := h.w.rows["a"]
+	row.Observed = cluster.Observed{}
+	h.w.rows["a"] = row
+	h.restart()
+	known("uid-of-jobs", "uid-of-jobs", cluster.True)
+	h.api.set(func() { h.api.again = "2" })
+	known("uid-of-jobs", "uid-of-jobs", cluster.Unknown)
+	h.is(cluster.Ready)
+
+	h.api.set(func() { h.api.again = ""; clear(h.api.codes) })
+	known("uid-of-kube-system", "uid-of-jobs", cluster.True)
+	h.api.set(func() { h.api.again = "3" })
+	known("uid-of-kube-system", "uid-of-jobs3", cluster.True)
+	h.is(cluster.Ready)
+	h.api.set(func() { h.api.again, h.api.uid = "", "other" })
+	known("uid-of-kube-system", "uid-of-jobs3", cluster.False)
+	h.is(cluster.Suspect)
+}
+
+// What a row was known by in one namespace says nothing in another.
+func TestIdentityInAnotherNamespace(t *testing.T) {
+	h := byHand(t)
+	h.api.set(func() { h.api.codes["/api/v1/namespaces/kube-system"] = 403 })
+	row := h.w.rows["a"]
+	row.Observed = cluster.Observed{}
+	h.w.rows["a"] = row
+	h.restart()
+	h.pass(time.Minute)
+	row = h.w.rows["a"]
+	if row.Observed.Identity != "uid-of-jobs" {
+		t.Fatalf("identity %q", row.Observed.Identity)
+	}
+	row.Namespace, row.Observed.Identity, row.Observed.NamespaceUID = "team", "", "" // as the store does it
+	h.w.rows["a"] = row
+	h.registry.Changed("a")
+	eventually(t, "a client of the other namespace", func() bool {
+		client, err := h.registry.Get(t.Context(), "a")
+		return err == nil && client.Namespace == "team"
+	})
+	h.c.edited(row)
+	h.pass(time.Minute)
+	if o := h.w.seen("a"); o.Identities() != "uid-of-team" || o.Condition(cluster.SameCluster).Status != cluster.True {
+		t.Errorf("known by %q, %+v", o.Identities(), o.Condition(cluster.SameCluster))
+	}
+}
+
 // The cluster that comes back after an outage may be another one: it is asked before anything is placed.
 func TestIdentityIsReadAgainAfterAnOutage(t *testing.T) {
 	h := byHand(t)

@@ -144,6 +144,9 @@ func (c *check) judgeIdentity(system, own seenNamespace, now time.Time) {
 	same, _ := cluster.Recognise(c.seen.Identities(), system.uid, own.uid)
 	switch {
 	case same, known == "" && (system.uid != "" || own.uid != ""):
+		if known == c.seen.NamespaceUID {
+			known = system.uid // until now its namespace alone told, which can be made anew
+		}
 		c.seen.Identity = cmp.Or(known, system.uid, own.uid)
 		c.seen.NamespaceUID = cmp.Or(own.uid, c.seen.NamespaceUID)
 		c.set(cluster.SameCluster, cluster.True, "", "", now)
@@ -164,7 +167,7 @@ func (c *check) takeIdentity() {
 	id, space, given := c.row.Observed.Identity, c.row.Observed.NamespaceUID, c.given
 	c.given = false
 	c.mu.Unlock()
-	if given && id != c.seen.Identity {
+	if given && (id != c.seen.Identity || space != c.seen.NamespaceUID) {
 		c.seen.Identity, c.seen.NamespaceUID, c.facts = id, space, nil
 	}
 }

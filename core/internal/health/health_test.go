@@ -39,6 +39,7 @@ type fakeAPI struct {
 	denies bool   // whatever the account may not do
 	hangAt string // one path that hangs
 	uid    string // begins those of the namespaces
+	again  string // ends that of the namespace of the jobs, which was made anew
 	quit   chan struct{}
 	nodes  []corev1.Node
 	pods   []corev1.Pod
@@ -64,7 +65,7 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.calls[r.URL.Path]++
 	code, hang, nodes, pods := a.codes[r.URL.Path], a.hang || a.hangAt == r.URL.Path, a.nodes, a.pods
-	cut, slow, date, uid, denies := a.cut, a.slow, a.date, a.uid, a.denies
+	cut, slow, date, uid, again, denies := a.cut, a.slow, a.date, a.uid, a.again, a.denies
 	a.mu.Unlock()
 	if cut {
 		panic(http.ErrAbortHandler)
@@ -107,7 +108,10 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: pods})
 	case strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/"):
 		name := strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/")
-		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q,"uid":"%s-of-%s"}}`, name, uid, name)
+		if name == metav1.NamespaceSystem {
+			again = ""
+		}
+		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q,"uid":"%s-of-%s%s"}}`, name, uid, name, again)
 	default:
 		w.WriteHeader(http.StatusTeapot)
 	}
@@ -162,10 +166,7 @@ func (w *world) Observe(_ context.Context, id string, o cluster.Observed) error 
 	if c.Observed.Health != o.Health {
 		w.history = append(w.history, o)
 	}
-	if c.Observed.Identity != "" {
-		o.Identity = c.Observed.Identity
-	}
-	c.Observed = o
+	c.Observed = o.After(c.Observed)
 	w.rows[id] = c
 	w.observed[id]++
 	return nil

@@ -86,7 +86,7 @@ type Attempt struct {
 
 	// The pin: empty until placed, then never changed.
 	ClusterID       string
-	ClusterIdentity string
+	ClusterIdentity string // what the cluster was known by, see cluster.Observed.Identities; compare with cluster.Recognise
 	Namespace       string
 	JobName         string
 	JobUID          string // empty until the Job is known to exist

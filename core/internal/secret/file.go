@@ -71,7 +71,7 @@ func writeFile(path string, keys *keyset, publish func(from, to string) error) (
 	}
 	dir := filepath.Dir(path)
 	removeLeftovers(dir)
-	f, err := os.CreateTemp(dir, temporary+"*") // mode 0600
+	f, err := os.CreateTemp(dir, temporary) // mode 0600
 	if err != nil {
 		return err
 	}
@@ -91,15 +91,19 @@ func writeFile(path string, keys *keyset, publish func(from, to string) error) (
 	return d.Sync()
 }
 
-const temporary = ".keyset-"
+// temporary is the name of a keyset that is being written: one that nobody gives to a copy of his own.
+const temporary = ".keyset-*.nagelfluh-tmp"
 
 // removeLeftovers removes what writers that were killed left: keys that somebody dropped must not live on in it. One that
 // is being written is younger.
 func removeLeftovers(dir string) {
-	files, _ := filepath.Glob(filepath.Join(dir, temporary+"*"))
-	for _, path := range files {
-		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(path)
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		if ours, _ := filepath.Match(temporary, f.Name()); !ours || !f.Type().IsRegular() {
+			continue
+		}
+		if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(filepath.Join(dir, f.Name()))
 		}
 	}
 }

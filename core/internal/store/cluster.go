@@ -173,9 +173,15 @@ func (db *DB) UpdateCluster(ctx context.Context, id string, revision *int64, cha
 		}
 		next.ID, next.Observed, next.CreatedAt, next.UpdatedAt = m.ID, m.Observed, m.CreatedAt, m.UpdatedAt
 		identified := c.Observed.Identity != known.Identity
-		if identified {
-			o := known
+		switch o := known; {
+		case identified:
 			o.Identity, o.NamespaceUID = c.Observed.Identity, c.Observed.NamespaceUID
+			next.Observed = toJSON(o)
+		case next.Namespace != m.Namespace && o.NamespaceUID != "": // it is that of the namespace of before
+			if o.Identity == o.NamespaceUID {
+				o.Identity = ""
+			}
+			o.NamespaceUID = ""
 			next.Observed = toJSON(o)
 		}
 		next.Revision, next.ConfigRevision = m.Revision, m.ConfigRevision

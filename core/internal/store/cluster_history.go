@@ -25,8 +25,8 @@ type changeModel struct {
 	Message   string
 }
 
-// Observe stores what the health monitor saw. It is no change of the admin's: the revision stays, and so does an identity
-// that is known, whatever the monitor says. A change of health or of its reason is an event and a line of the history.
+// Observe stores what the health monitor saw. It is no change of the admin's: the revision stays, and so does what
+// the cluster is known by when the monitor speaks of another one. A change of health or of its reason is an event and a line of the history.
 func (db *DB) Observe(ctx context.Context, id string, o cluster.Observed) error {
 	o.Message = text(o.Message)
 	return db.write(ctx, "observe", func(t *tx) error {
@@ -34,10 +34,8 @@ func (db *DB) Observe(ctx context.Context, id string, o cluster.Observed) error 
 		if err != nil {
 			return err
 		}
-		before, after := m.observed(), o
-		if before.Identity != "" {
-			after.Identity = before.Identity
-		}
+		before := m.observed()
+		after := o.After(before)
 		if _, err := t.exec(ctx, "UPDATE clusters SET observed = ? WHERE id = ?", toJSON(after), id); err != nil {
 			return err
 		}
