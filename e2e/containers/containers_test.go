@@ -137,11 +137,21 @@ func TestRotatedWhileTheServerWasDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	err = stack.Until(ctx, "its pod has ended", func() (bool, error) {
 		pods, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "nagelfluh.io/version=" + v.ID})
-		return err == nil && len(pods.Items) == 1 && pods.Items[0].Status.Phase == corev1.PodSucceeded, err
+		if err != nil {
+			return false, err
+		}
+		if len(pods.Items) == 1 && pods.Items[0].Status.Phase == corev1.PodSucceeded {
+			return true, nil
+		}
+		seen := fmt.Errorf("%d pods", len(pods.Items))
+		for _, p := range pods.Items {
+			seen = fmt.Errorf("%w; %s: %+v", seen, p.Name, p.Status)
+		}
+		return false, seen
 	})
 	if err != nil {
 		t.Fatal(err)
