@@ -42,5 +42,6 @@ const (
 	Reachable       Kind = "reachable"
 	ClusterChanged  Kind = "cluster"
 	Orphan          Kind = "orphan"
+	StorageChanged  Kind = "storage"
 	Held            Kind = "lease" // a job namespace is held by another database, or no longer
 )

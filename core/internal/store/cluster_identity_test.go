@@ -49,7 +49,9 @@ func TestClusterIdentity(t *testing.T) {
 
 		edit(func(c *cluster.Cluster) { c.Namespace = "other" })
 		is("in another namespace", "K4", "")
-		edit(func(c *cluster.Cluster) { c.Namespace, c.Observed.Identity, c.Observed.NamespaceUID = "third", "N5", "N5" })
+		edit(func(c *cluster.Cluster) {
+			c.Namespace, c.Observed.Identity, c.Observed.NamespaceUID = "third", "N5", "N5"
+		})
 		is("in another namespace of another cluster", "N5", "N5")
 		edit(func(c *cluster.Cluster) { c.Namespace = "fourth" })
 		is("known by the namespace of before", "", "")

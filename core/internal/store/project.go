@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
 	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
@@ -119,8 +120,10 @@ func (db *DB) CreateProject(ctx context.Context, p project.Project) (project.Pro
 		if err := t.homeCluster(ctx, m.HomeCluster); err != nil {
 			return err
 		}
-		if err := t.projectStorage(ctx, m.StorageBackend); err != nil {
-			return err
+		if m.StorageBackend != "" {
+			if err := t.projectStorage(ctx, m.ID, m.StorageBackend); err != nil {
+				return err
+			}
 		}
 		if _, err := t.NewInsert().Model(&m).Exec(ctx); err != nil {
 			return nameUsed(err, project.ErrNameUsed, p.Name)
@@ -162,7 +165,7 @@ func (db *DB) UpdateProject(ctx context.Context, id string, revision *int64, cha
 			}
 		}
 		if next.StorageBackend != before.Storage {
-			if err := t.projectStorage(ctx, next.StorageBackend); err != nil {
+			if err := t.projectStorage(ctx, id, next.StorageBackend); err != nil {
 				return err
 			}
 		}
@@ -188,21 +191,27 @@ func (t *tx) homeCluster(ctx context.Context, id string) error {
 	return t.holdCluster(ctx, id)
 }
 
-// projectStorage makes sure that a backend is there and is neither removed nor moved before the transaction ends.
-func (t *tx) projectStorage(ctx context.Context, id string) error {
-	if id == "" {
-		return nil
+// projectStorage makes sure that a backend is there and is neither removed nor moved before the transaction ends, and tells
+// that the project has it from now on.
+func (t *tx) projectStorage(ctx context.Context, projectID, id string) error {
+	e := event.Event{Kind: event.StorageChanged, ProjectID: projectID, Message: "The project has no storage any more"}
+	if id != "" {
+		var name string
+		query := "SELECT name FROM storage_backends WHERE id = ?"
+		if t.db.rowLocks() {
+			query += " FOR SHARE"
+		}
+		err := t.get(ctx, query, []any{id}, &name)
+		if noRows(err) {
+			return fmt.Errorf("%w: %s", storage.ErrNotFound, id)
+		}
+		if err != nil {
+			return err
+		}
+		e.Message, e.Data = "The project's storage backend is "+name, []byte(toJSON(map[string]string{"storage": id}))
 	}
-	var one int
-	query := "SELECT 1 FROM storage_backends WHERE id = ?"
-	if t.db.rowLocks() {
-		query += " FOR SHARE"
-	}
-	err := t.get(ctx, query, []any{id}, &one)
-	if noRows(err) {
-		return fmt.Errorf("%w: %s", storage.ErrNotFound, id)
-	}
-	return err
+	t.emit(ctx, e)
+	return nil
 }
 
 func (t *tx) setMembers(ctx context.Context, projectID string, members []string) error {

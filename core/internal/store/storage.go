@@ -8,6 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/nagelfluh/nagelfluh/core/internal/event"
 	"github.com/nagelfluh/nagelfluh/core/internal/storage"
 )
 
@@ -98,8 +99,11 @@ func (db *DB) CreateStorageBackend(ctx context.Context, b storage.Backend) (stor
 		if m.Credentials, err = t.sealCredentials(b.ID, b.Credentials, ""); err != nil {
 			return err
 		}
-		_, err = t.NewInsert().Model(&m).Exec(ctx)
-		return nameUsed(err, storage.ErrNameUsed, b.Name)
+		if _, err := t.NewInsert().Model(&m).Exec(ctx); err != nil {
+			return nameUsed(err, storage.ErrNameUsed, b.Name)
+		}
+		t.emitStorage(ctx, m, "added")
+		return nil
 	})
 	if err != nil {
 		return storage.Backend{}, err
@@ -144,6 +148,7 @@ func (db *DB) UpdateStorageBackend(ctx context.Context, id string, revision *int
 		if _, err := t.NewUpdate().Model(&next).ExcludeColumn("id", "created_at").WherePK().Exec(ctx); err != nil {
 			return nameUsed(err, storage.ErrNameUsed, next.Name)
 		}
+		t.emitStorage(ctx, next, "changed")
 		out = db.storageBackend(next)
 		return nil
 	})
@@ -161,9 +166,16 @@ func (db *DB) DeleteStorageBackend(ctx context.Context, id string, revision *int
 		if err := t.storageUnused(ctx, m); err != nil {
 			return err
 		}
-		_, err = t.NewDelete().Model(&m).WherePK().Exec(ctx)
-		return err
+		if _, err = t.NewDelete().Model(&m).WherePK().Exec(ctx); err != nil {
+			return err
+		}
+		t.emitStorage(ctx, m, "removed")
+		return nil
 	})
+}
+
+func (t *tx) emitStorage(ctx context.Context, m storageModel, what string) {
+	t.emit(ctx, event.Event{Kind: event.StorageChanged, Message: "Storage backend " + m.Name + " " + what, Data: []byte(toJSON(map[string]string{"storage": m.ID}))})
 }
 
 func (t *tx) storageForUpdate(ctx context.Context, id string, revision *int64) (storageModel, error) {
@@ -210,11 +222,18 @@ func (db *DB) DefaultStorage(ctx context.Context) (string, error) {
 // SetDefaultStorage sets the default backend; an empty id: none. An unknown one is storage.ErrNotFound.
 func (db *DB) SetDefaultStorage(ctx context.Context, id string) error {
 	return db.write(ctx, "set-default-storage", func(t *tx) error {
+		e := event.Event{Kind: event.StorageChanged, Message: "There is no default storage backend any more"}
 		if id != "" {
-			if _, err := t.storageForUpdate(ctx, id, nil); err != nil {
+			m, err := t.storageForUpdate(ctx, id, nil)
+			if err != nil {
 				return err
 			}
+			e.Message, e.Data = "Storage backend "+m.Name+" is the default now", []byte(toJSON(map[string]string{"storage": id}))
 		}
+		if before, err := setting(ctx, t, settingDefaultStorage); err != nil || before == id {
+			return err
+		}
+		t.emit(ctx, e)
 		return t.setSetting(ctx, settingDefaultStorage, id)
 	})
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -186,5 +187,50 @@ func TestSecretUses(t *testing.T) {
 		if err := db.UseSecret(ctx, s, vs[0].Attempt.ID); err != nil { // noted anew after it was forgotten
 			t.Fatal(err)
 		}
+	})
+}
+
+// Who changed where data goes can be read afterwards, as for clusters.
+func TestStorageChangesAreEvents(t *testing.T) {
+	each(t, func(t *testing.T, db *DB) {
+		ctx := t.Context()
+		says := func(what, projectID string, want ...string) {
+			t.Helper()
+			var got []string
+			var last int64
+			for _, e := range must(db.Events(ctx, EventFilter{Kinds: []event.Kind{event.StorageChanged}}))(t) {
+				if e.Seq <= last || e.Actor != "system" {
+					t.Errorf("%+v", e)
+				}
+				last = e.Seq
+				if e.ProjectID == projectID {
+					got = append(got, e.Message)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		b := must(db.CreateStorageBackend(ctx, storage.Backend{Name: "lake", Type: "s3", Bucket: "b"}))(t)
+		same := func(*storage.Backend) error { return nil }
+		must(db.UpdateStorageBackend(ctx, b.ID, nil, same))(t)
+		must(db.UpdateStorageBackend(ctx, b.ID, nil, func(b *storage.Backend) error { b.Region = "eu"; return nil }))(t)
+		for _, id := range []string{b.ID, b.ID, "", ""} {
+			if err := db.SetDefaultStorage(ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := must(db.CreateProject(ctx, project.Project{Name: "p", Storage: b.ID}))(t)
+		if _, err := db.CreateProject(ctx, project.Project{Name: "p", Storage: b.ID}); err == nil {
+			t.Fatal("two of a name")
+		}
+		must(db.UpdateProject(ctx, p.ID, nil, func(p *project.Project) error { p.Name = "q"; return nil }))(t)
+		must(db.UpdateProject(ctx, p.ID, nil, func(p *project.Project) error { p.Storage = ""; return nil }))(t)
+		if err := db.DeleteStorageBackend(ctx, b.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		says("the backend", "", "Storage backend lake added", "Storage backend lake changed", "Storage backend lake is the default now",
+			"There is no default storage backend any more", "Storage backend lake removed")
+		says("the project", p.ID, "The project's storage backend is lake", "The project has no storage any more")
 	})
 }

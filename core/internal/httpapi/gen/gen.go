@@ -1122,7 +1122,7 @@ type Event struct {
 	// made: `job` with `namespace`, `name` and `uid`. Absent when there are none.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
-	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `retried`, `unreachable`, `reachable`, `cluster`, `orphan` or `lease`; more may come.
+	// Kind `submitted`, `decided`, `state`, `reason`, `cancel-requested`, `run-started`, `retried`, `unreachable`, `reachable`, `cluster`, `orphan`, `storage` or `lease`; more may come.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
