@@ -37,15 +37,23 @@ func missing() string {
 	if err != nil {
 		return err.Error()
 	}
-	switch {
-	case runtime.GOOS != "linux" || os.Geteuid() != 0:
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return "they need Linux and root"
-	case exec.Command("runc", "--version").Run() != nil:
-		return "runc is not installed: run devcluster/containerd.sh"
 	}
-	for _, need := range []string{"bin/nagelfluh", "bin/devcluster", "bin/containerd/containerd"} {
+	for _, need := range []string{"bin/nagelfluh", "bin/devcluster"} {
 		if _, err := os.Stat(filepath.Join(root, need)); err != nil {
-			return need + " is missing: run `make build devcluster` and devcluster/containerd.sh"
+			return need + " is missing: run `make build devcluster`"
+		}
+	}
+	tools := filepath.Join(root, "bin", "containerd")
+	for _, need := range []string{filepath.Join(tools, "containerd"), filepath.Join(tools, "containerd-shim-runc-v2"), filepath.Join(tools, "ctr"), "/usr/lib/cni/bridge"} {
+		if _, err := os.Stat(need); err != nil {
+			return need + " is missing: run devcluster/containerd.sh"
+		}
+	}
+	for _, need := range []string{"runc", "iptables", "ip", "busybox"} {
+		if _, err := exec.LookPath(need); err != nil {
+			return need + " is not installed: run devcluster/containerd.sh"
 		}
 	}
 	return ""

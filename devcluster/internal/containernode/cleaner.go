@@ -23,7 +23,8 @@ import (
 const argument = "devcluster-cleaner"
 
 // A cleaner waits for the end of its node, even by SIGKILL, and removes what
-// outlives a process: containers, mounts, cgroups and the bridge.
+// outlives a process: containers, mounts and network namespaces, cgroups, files
+// elsewhere and the bridge.
 func init() {
 	if len(os.Args) == 3 && os.Args[1] == argument {
 		signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -74,33 +75,25 @@ func (c *cleaner) close() {
 	_ = c.cmd.Wait()
 }
 
-// clean removes everything of the node that is not a file.
+// clean removes everything of the node that is not a file in its folder.
 func (n node) clean() error {
-	var errs []error
-	cgroups := n.cgroups()
-	for end := time.Now().Add(10 * time.Second); ; {
-		left := n.processes()
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			errs = append(errs, fmt.Errorf("processes %v do not end", left))
-			break
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	// Who makes and removes containers ends first: then no more come, and what
+	// is noted of them stays.
+	errs := []error{n.end(n.daemon)}
+	cgroups, files := n.cgroups(), n.files()
+	errs = append(errs, n.end(n.owns))
 	for _, path := range n.mounts() {
 		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
 		}
 	}
-	for _, dir := range cgroups {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, path := range append(cgroups, files...) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
+	}
+	for _, dir := range cgroups {
+		_ = os.Remove(filepath.Dir(dir)) // shared with other nodes: refused while it is not empty
 	}
 	if _, err := os.Stat(filepath.Join("/sys/class/net", n.bridge())); err == nil {
 		if out, err := exec.Command("ip", "link", "delete", n.bridge()).CombinedOutput(); err != nil {
@@ -110,9 +103,26 @@ func (n node) clean() error {
 	return errors.Join(errs...)
 }
 
-// processes are containerd, its shims and the kubelet, by their arguments, and
-// all that descends from them: a container's are children of its shim.
-func (n node) processes() (pids []int) {
+// end kills processes, and all that descends from them, until none is left.
+func (n node) end(which func(args []string) bool) error {
+	for end := time.Now().Add(10 * time.Second); ; {
+		left := n.processes(which)
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("processes %v do not end", left)
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// processes are those with such arguments and all that descends from them: a
+// container's are children of its shim.
+func (n node) processes(which func(args []string) bool) (pids []int) {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -129,7 +139,7 @@ func (n node) processes() (pids []int) {
 		parent, _ := strconv.Atoi(fields[1])
 		children[parent] = append(children[parent], pid)
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if n.owns(strings.Split(string(command), "\x00")) {
+		if which(strings.Split(string(command), "\x00")) {
 			pids = append(pids, pid)
 		}
 	}
@@ -157,6 +167,12 @@ func (n node) owns(args []string) bool {
 	return false
 }
 
+// daemon says whether a command line is containerd's or the kubelet's. Shims
+// are no children of containerd, and live on without it.
+func (n node) daemon(args []string) bool {
+	return n.owns(args) && !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim")
+}
+
 // cgroups are those of the containers in every hierarchy. Their common parent
 // is containerd's own, and other nodes' too.
 func (n node) cgroups() (dirs []string) {
@@ -168,6 +184,38 @@ func (n node) cgroups() (dirs []string) {
 		}
 	}
 	return dirs
+}
+
+// files are the node's in folders that containerd, the network plugins and the
+// kubelet share with others of their kind, and that cannot be set: sockets of
+// shims, what was answered for a network namespace, and links to logs.
+func (n node) files() (paths []string) {
+	bundles, _ := filepath.Glob(n.file("state", "io.containerd.runtime.v2.task", "k8s.io", "*", "bootstrap.json"))
+	for _, path := range bundles {
+		var shim struct{ Address string }
+		text, _ := os.ReadFile(path)
+		if json.Unmarshal(text, &shim) != nil {
+			continue // it was being written: there is no container yet
+		}
+		if socket, ok := strings.CutPrefix(shim.Address, "unix://"); ok && !slices.Contains(paths, socket) {
+			paths = append(paths, socket) // a pod's containers have one
+		}
+	}
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
+	for _, path := range results {
+		var result struct{ NetNS string }
+		text, _ := os.ReadFile(path)
+		if json.Unmarshal(text, &result) == nil && strings.HasPrefix(result.NetNS, n.file()+"/") {
+			paths = append(paths, path)
+		}
+	}
+	links, _ := filepath.Glob("/var/log/containers/*.log")
+	for _, path := range links {
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, n.file()+"/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // mounts are those below the node's folder, the latest first.

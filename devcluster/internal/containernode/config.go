@@ -34,7 +34,8 @@ func (n node) writeFiles() error {
 }
 
 // containerdConfig is containerd's. Lowering the OOM score of a container is
-// refused to who may not, so it is not tried.
+// refused to who may not, so it is not tried. Network namespaces and what runc
+// notes of containers are kept in the node's folder, where the cleaner finds them.
 func (n node) containerdConfig() string {
 	return fmt.Sprintf(`version = 3
 root = %q
@@ -47,16 +48,22 @@ state = %q
   config_path = %q
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  Root = %q
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
   conf_dir = %q
 [plugins.'io.containerd.internal.v1.opt']
   path = %q
-`, n.file("containerd"), n.file("state"), n.socket(), pauseImage, n.file("certs.d"), cniBin, n.file("cni"), n.file("opt"))
+`, n.file("containerd"), n.file("state"), n.socket(), pauseImage, n.file("certs.d"), n.file("runc"), cniBin, n.file("cni"), n.file("opt"))
 }
 
 // kubeletConfig is the kubelet's. Logs are rotated early, and what the kubelet
-// does now and then it does often: tests wait for it.
+// does now and then it does often: tests wait for it. Its rules in the machine's
+// firewall serve services, which no pod here can reach; they would outlive it.
 func (n node) kubeletConfig() string {
 	pki := n.paths().PKI()
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -72,6 +79,7 @@ failSwapOn: false
 failCgroupV1: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
+makeIPTablesUtilChains: false
 enforceNodeAllocatable: []
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%, nodefs.inodesFree: 1%%}
 imageGCHighThresholdPercent: 100
