@@ -7,9 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nagelfluh/nagelfluh/core/internal/name"
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 )
 
@@ -29,16 +29,8 @@ func (f *faults) add(field, format string, args ...any) {
 
 func (f *faults) name(field, s string) {
 	f.text(field, s, 1, maxNameRunes)
-	hidden := func(r rune) bool {
-		return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
-	}
-	switch {
-	case s == "." || s == "..":
-		f.add(field, "is %q, which stands for something else in addresses", s)
-	case strings.ContainsFunc(s, hidden):
-		f.add(field, "has an invisible character in it")
-	case s == DefaultID || uuid.Validate(s) == nil:
-		f.add(field, "looks like an id: commands could mean another cluster by it")
+	if fault := name.Fault(s, DefaultID); fault != "" {
+		f.add(field, "%s", fault)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nagelfluh/nagelfluh/core/internal/auth"
 	"github.com/nagelfluh/nagelfluh/core/internal/cluster"
 	"github.com/nagelfluh/nagelfluh/core/internal/httpapi/gen"
+	"github.com/nagelfluh/nagelfluh/core/internal/name"
 	"github.com/nagelfluh/nagelfluh/core/internal/placement"
 	"github.com/nagelfluh/nagelfluh/core/internal/problem"
 	"github.com/nagelfluh/nagelfluh/core/internal/project"
@@ -39,6 +40,9 @@ func (h *handlers) CreateProject(ctx context.Context, r gen.CreateProjectRequest
 	who, err := requireAdmin(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if fault := name.Fault(string(r.Body.Name)); fault != "" {
+		return nil, problem.InField(problem.Invalid, "name", "%s", fault)
 	}
 	p := project.Project{ID: uuid.Must(uuid.NewV7()).String(), Name: string(r.Body.Name), Labels: r.Body.Labels}
 	if p.HomeCluster, err = h.clusterID(ctx, "home_cluster", r.Body.HomeCluster); err != nil {
@@ -81,6 +85,9 @@ func (h *handlers) UpdateProject(ctx context.Context, r gen.UpdateProjectRequest
 	set := func(f func(*project.Project)) { changes = append(changes, f) }
 	b := r.Body
 	if b.Name != nil {
+		if fault := name.Fault(*b.Name); fault != "" {
+			return nil, problem.InField(problem.Invalid, "name", "%s", fault)
+		}
 		set(func(p *project.Project) { p.Name = *b.Name })
 	}
 	if b.Labels != nil {
