@@ -68,8 +68,7 @@ func TestB40FiftyClientsReset(t *testing.T) {
 	}
 }
 
-// What one follower holds: handler, connection, stacks. The test's own client and what the race detector adds are in it, so
-// the bound is wider than that of the bench, which looks at the server alone.
+// What one follower holds: handler, connection, stacks. The test's own client and what the race detector adds are in it.
 func TestFollowerMemory(t *testing.T) {
 	w := newWorldWith(t, quiet)
 	v := must[version](w, w.do("POST", submit, submission()), 201)
@@ -85,8 +84,8 @@ func TestFollowerMemory(t *testing.T) {
 	conns := w.followers("/api/v1/versions/"+v.ID+"/logs?container=silent", n)
 	each := (int64(inUse()) - int64(before)) / n
 	t.Logf("%d bytes for each of %d followers", each, n)
-	if each > 80<<10 {
-		t.Errorf("%d bytes for each of %d followers, want at most %d", each, n, 80<<10)
+	if each > 64<<10 {
+		t.Errorf("%d bytes for each of %d followers, want at most %d", each, n, 64<<10)
 	}
 	for _, c := range conns {
 		_ = c.Close()
