@@ -63,6 +63,9 @@ func (r *run) fail(err error) bool {
 		code = int(status.Status().Code)
 	}
 	message, remedy := "", testAgain
+	if class == kube.Other && gibberish(err) {
+		class = kube.NotKubernetes
+	}
 	switch class {
 	case kube.DNS:
 		message, remedy = r.nameText(err), "Check the name in server, and that the name servers of the machine that Nagelfluh runs on know it."
@@ -92,6 +95,13 @@ func (r *run) fail(err error) bool {
 		message = fmt.Sprintf("The test failed in phase %s: %s.", r.steps.current(), bare(err))
 	}
 	return r.failWith(class, code, message, remedy)
+}
+
+// gibberish says whether the answer was no HTTP, or of a format that no API server answers in. For a write that is no proof
+// that nothing happened, so it is no class of kube's; a test writes nothing. The libraries export no types for it.
+func gibberish(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "malformed HTTP") || strings.Contains(text, "serializer for ")
 }
 
 // lateText says what did not come in time.
