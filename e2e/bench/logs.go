@@ -138,7 +138,7 @@ func (w *world) followStamped(ctx context.Context, i int, script []string, want 
 	}
 	defer body.Close()
 	r, pipe := io.Pipe()
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	go func() {
 		out := bufio.NewWriterSize(pipe, 32<<10)
 		lines := bufio.NewReaderSize(body, 128<<10)
