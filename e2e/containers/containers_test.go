@@ -127,6 +127,7 @@ func TestRotatedLogIsWholeOrMarked(t *testing.T) {
 // before and after is there. After may be nothing: when the last line fills a file, the node rotates that away too.
 func TestRotatedWhileTheServerWasDown(t *testing.T) {
 	const lines = 80_000
+	nodeTells(t)
 	v := submit(t, printer(lines, 10_000, "2"), nil)
 	until(t, v, "its first lines have been read", func(v version) bool {
 		r, err := server.Do(t.Context(), http.MethodGet, "/versions/"+v.ID+"/logs?follow=false", nil)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,4 +166,27 @@ func log(t *testing.T, v version) string {
 		t.Fatalf("log: status %d, %v, %d bytes that end with %q", r.Status, err, len(r.Body), r.Body[max(0, len(r.Body)-300):])
 	}
 	return string(r.Body)
+}
+
+// nodeTells prints, when a test has failed, how the node saw it: the ends of the logs of its two parts, and what runs of
+// the container's command.
+func nodeTells(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, part := range []string{"kubelet", "containerd"} {
+			raw, err := os.ReadFile(clusters.ComponentLog("real", part))
+			t.Logf("the end of the log of %s (%v):\n%s", part, err, raw[max(0, len(raw)-6000):])
+		}
+		statuses, _ := filepath.Glob("/proc/[0-9]*/status")
+		for _, path := range statuses {
+			raw, _ := os.ReadFile(path)
+			if name, _, _ := strings.Cut(string(raw), "\n"); strings.HasSuffix(name, "\tawk") || strings.HasSuffix(name, "\tsleep") {
+				wchan, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "wchan"))
+				t.Logf("%s waits in %q:\n%s", filepath.Dir(path), wchan, raw[:min(len(raw), 300)])
+			}
+		}
+	})
 }

@@ -73,6 +73,11 @@ func (c *Clusters) Kubeconfig(name string) string {
 // AuditLog is the path of the log of what was changed at a cluster.
 func (c *Clusters) AuditLog(name string) string { return filepath.Join(c.dir, name, "audit.log") }
 
+// ComponentLog is the path of the log of a component of a cluster, such as kubelet.
+func (c *Clusters) ComponentLog(name, component string) string {
+	return filepath.Join(c.dir, name, "logs", component+".log")
+}
+
 // StopAPIServer stops a cluster's API server; pods go on running.
 func (c *Clusters) StopAPIServer(ctx context.Context, name string) error {
 	_, err := c.command(ctx, "stop-apiserver", name)

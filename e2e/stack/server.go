@@ -182,8 +182,8 @@ func (s *Server) Get(ctx context.Context, path string, out any) error {
 	return json.Unmarshal(r.Body, out)
 }
 
-// Until asks again and again, a short pause between, until check says done or ctx ends; check's last error then says
-// what was missing.
+// Until asks again and again, a short pause between, until check says done or ctx ends; what check said last before that
+// then says what was missing.
 func Until(ctx context.Context, what string, check func() (bool, error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -193,7 +193,9 @@ func Until(ctx context.Context, what string, check func() (bool, error)) error {
 		if done {
 			return nil
 		}
-		last = err
+		if last == nil || ctx.Err() == nil {
+			last = err // afterwards it would only say that the time is over
+		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("waiting until %s: %w", what, ctx.Err()), last)

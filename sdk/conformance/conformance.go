@@ -107,6 +107,7 @@ type suite struct {
 	opts   options
 	*session
 	description *pluginv1.DescribeResponse
+	logged      bool // the planted secret was in the log of a plugin that has ended
 }
 
 // perCheck bounds one check, whatever the plugin does.
@@ -124,7 +125,31 @@ func run(ctx context.Context, target Target, kind pluginv1.Kind, checks []check,
 		}
 		return results
 	}
-	defer func() { s.close() }()
+	results = append(results, s.all(ctx, checks)...)
+	s.end(s.session)
+	if !strings.Contains(quietLog, s.opts.only) {
+		return results
+	}
+	quiet := Result{Check: quietLog}
+	if s.path == "" {
+		quiet.Skipped = "not a binary"
+	} else if s.logged {
+		quiet.Err = errors.New("the log shows the value of a secret field")
+	}
+	return append(results, quiet)
+}
+
+// quietLog is judged behind all checks.
+const quietLog = "writes a log without showing secrets"
+
+// end closes a plugin, and then reads all that it has logged: it arrives behind the answers.
+func (s *suite) end(session *session) {
+	session.close()
+	s.logged = s.logged || strings.Contains(session.log(), marker)
+}
+
+// all runs the checks one after another.
+func (s *suite) all(ctx context.Context, checks []check) (results []Result) {
 	for _, c := range checks {
 		if ctx.Err() != nil {
 			return append(results, Result{Check: c.name, Err: ctx.Err()})
@@ -150,7 +175,7 @@ func (s *suite) one(ctx context.Context, c check) Result {
 			err = fmt.Errorf("afterwards the plugin does not answer Describe: %w", alive)
 		}
 		// A crashed plugin must not fail every check that follows.
-		s.close()
+		s.end(s.session)
 		if again := s.begin(ctx); again != nil {
 			err = fmt.Errorf("%w; and it cannot be started again: %w", err, again)
 		}

@@ -193,7 +193,7 @@ func refusesConfig(ctx context.Context, s *suite) error {
 			if err := wellRefused(err, errs); err != nil {
 				return fmt.Errorf("a config that %s: %w", bad.what, err)
 			}
-			if err := leaks(err, errs, s.log()); err != nil {
+			if err := leaks(err, errs); err != nil {
 				return fmt.Errorf("a config that %s: %w", bad.what, err)
 			}
 		}
@@ -217,7 +217,7 @@ func (s *suite) keepsNonsense(ctx context.Context, t *providerv1.ClusterType, co
 	valid, validate := s.provider.ValidateConfig(ctx, &providerv1.ValidateConfigRequest{ClusterType: t.GetName(), Config: config})
 	shown := append(valid.GetFieldErrors(), valid.GetWarnings()...)
 	shown = append(shown, &pluginv1.FieldError{Message: verdict.GetMessage()})
-	return errors.Join(leaks(connect, nil, ""), leaks(test, nil, ""), leaks(validate, shown, s.log()))
+	return errors.Join(leaks(connect, nil), leaks(test, nil), leaks(validate, shown))
 }
 
 // tryConfig sends a config to every method that takes one and returns the first answer that is no clean refusal, else the
@@ -344,7 +344,7 @@ func describesRegistration(ctx context.Context, s *suite) error {
 			if err := wellRefused(err, out.GetFieldErrors()); err != nil {
 				return fmt.Errorf("the registration payload %q: %w", payload, err)
 			}
-			if err := leaks(err, out.GetFieldErrors(), s.log()); err != nil {
+			if err := leaks(err, out.GetFieldErrors()); err != nil {
 				return err
 			}
 		}
