@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,6 +113,8 @@ func (s *Spawner) Start(p Program) (*Process, error) {
 	go func() {
 		proc.waitErr = cmd.Wait()
 		close(proc.done)
+		// Until here: files that nobody refers to are closed by the garbage collector, and the child would end with the pipe.
+		runtime.KeepAlive(s)
 	}()
 	return proc, nil
 }
