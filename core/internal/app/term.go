@@ -35,7 +35,8 @@ func (a *app) newTerm(may func() bool) (t *term, err error) {
 	}
 	t = &term{ledger: placement.NewLedger()}
 	t.keeper, err = logs.NewKeeper(logs.KeeperOptions{
-		Source: logs.Clients(a.clientset), Archive: a.archive, SpoolDir: filepath.Join(a.cfg.DataDir, "spool"), Logger: a.log.Named("logs"), Quota: quota,
+		Source: logs.Clients(a.clientset), Archive: a.archive, SpoolDir: filepath.Join(a.cfg.DataDir, "spool"), Shared: a.db.Replicated(),
+		Logger: a.log.Named("logs"), Quota: quota,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("follow logs: %w", err)

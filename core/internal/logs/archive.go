@@ -85,10 +85,14 @@ func (a *Archive) Open(ctx context.Context, attemptID, pod, container string, re
 	if err != nil {
 		return nil, err
 	}
+	return a.open(ctx, m, pod, container, restart, offset)
+}
+
+func (a *Archive) open(ctx context.Context, m Manifest, pod, container string, restart int32, offset int64) (io.ReadCloser, error) {
 	if m.silent(pod, container, restart) {
 		return io.NopCloser(strings.NewReader("")), nil
 	}
-	r, err := a.bucket.NewRangeReader(ctx, objectKey(attemptID, m.Copy, pod, container, restart), offset, -1, nil)
+	r, err := a.bucket.NewRangeReader(ctx, objectKey(m.AttemptID, m.Copy, pod, container, restart), offset, -1, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, ErrMissing
 	}

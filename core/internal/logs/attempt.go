@@ -41,10 +41,15 @@ type attempt struct {
 	draining bool // Finish was called: no further pods will come
 	leaving  bool // it is being cancelled: its pods are about to go
 	// unseen are the pods that an earlier Keeper wrote down and that nobody has seen since.
-	unseen   map[string]bool
-	cut      bool // its cluster was removed: nothing more is read
-	released bool
-	saving   *time.Timer // runs while something is to be written down; nil: nothing is
+	unseen map[string]bool
+	// recalled closes once it is known what servers before had read; past is that.
+	recalled   chan struct{}
+	past       map[string]int64
+	sharing    bool // it is being written down for those that come
+	shareAgain bool
+	cut        bool // its cluster was removed: nothing more is read
+	released   bool
+	saving     *time.Timer // runs while something is to be written down; nil: nothing is
 }
 
 type streamKey struct {
@@ -60,11 +65,18 @@ func newAttempt(k *Keeper, a process.Attempt) *attempt {
 		m: Manifest{
 			AttemptID: a.ID, VersionID: a.VersionID, ProjectID: a.ProjectID, ClusterID: a.ClusterID, Namespace: a.Namespace,
 		},
-		streams: map[streamKey]*stream{},
+		streams: map[streamKey]*stream{}, recalled: make(chan struct{}),
 	}
 	t.ctx, t.stop = context.WithCancel(k.ctx)
+	// No other server can have followed a Job that came to be in this term; their clocks may differ a little.
+	if !k.o.Shared || a.JobAt != nil && a.JobAt.After(k.born.Add(clocks)) {
+		close(t.recalled)
+	}
 	return t
 }
+
+// clocks is by how much the clocks of two servers may differ.
+const clocks = time.Minute
 
 // stateFile keeps what is known of an attempt's pods: when the next Keeper takes over, the cluster may have forgotten them.
 const stateFile = "attempt.json"
@@ -93,7 +105,11 @@ func (t *attempt) load() error {
 		}
 	}
 	t.loaded = true
-	t.startStreams()
+	if t.hasRecalled() {
+		t.startStreams()
+	} else {
+		t.wg.Go(t.recall)
+	}
 	t.k.came.wake()
 	return nil
 }
@@ -113,6 +129,7 @@ func (t *attempt) saveSoon() {
 		if !t.released {
 			t.saving = nil
 			t.save()
+			t.share()
 		}
 	})
 }
@@ -166,6 +183,7 @@ func (t *attempt) ensure(pods []*corev1.Pod, leaving bool) {
 	t.startStreams()
 	if leaving {
 		t.save() // when the pods are gone, nothing but this file remembers them
+		t.share()
 	} else {
 		t.saveSoon()
 	}
@@ -184,6 +202,9 @@ func (t *attempt) pod(name string) *PodLog {
 // startStreams follows what has started and tells the streams what is known. The caller holds the lock and has seen that
 // the attempt is not released.
 func (t *attempt) startStreams() {
+	if !t.hasRecalled() {
+		return
+	}
 	for _, p := range t.m.Pods {
 		for _, c := range p.Containers {
 			if !c.Started {
@@ -214,6 +235,13 @@ func (t *attempt) cutOff() {
 
 // drain waits until every stream has come to its end. Each has a deadline from now on.
 func (t *attempt) drain(ctx context.Context) error {
+	select {
+	case <-t.recalled:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.ctx.Done():
+		return ErrClosed
+	}
 	t.mu.Lock()
 	t.draining = true
 	t.suspectUnseen()
@@ -276,6 +304,9 @@ func (t *attempt) snapshot() (Manifest, map[streamKey]*stream, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m, streams := t.describe()
+	if !t.hasRecalled() {
+		m.Pods = nil // nothing can be read yet
+	}
 	return m, streams, t.draining
 }
 

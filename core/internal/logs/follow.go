@@ -116,6 +116,9 @@ func (s *stream) run() {
 			case a.confirmed && !known.ended:
 				s.give(GapTimeout, "the container was not seen to end; what it printed later is not kept")
 				return
+			case a.confirmed && s.spool.size == 0 && s.first != 0:
+				s.give(GapRotated, beginning)
+				return
 			case a.confirmed:
 				s.conclude(true)
 				return
@@ -309,9 +312,9 @@ func (s *stream) piece(body io.Reader, p *parser, buf []byte) (n int, ended, err
 // take adds output to the spool, within the quota, and lets readers see it.
 func (s *stream) take(p *parser, out []byte) error {
 	defer s.publish()
-	if p.lost {
+	if reason := s.missing(p); reason != "" {
 		p.lost = false
-		if err := s.gap(GapRotated, "lines may be missing here: the cluster no longer had what followed"); err != nil {
+		if err := s.loss(reason, max(p.pos.Start, 1)); err != nil {
 			return &spoolError{err}
 		}
 	}
@@ -341,15 +344,41 @@ func (s *stream) add(out []byte, p *parser) error {
 		s.times = s.spool.times
 		s.mu.Unlock()
 	}
+	if s.first == 0 && p.pos.Start != 0 {
+		s.mu.Lock()
+		s.first = p.pos.Start
+		s.mu.Unlock()
+		s.t.shareSoon()
+	}
 	return err
+}
+
+// missing says what is missing before the output that the parser has just given.
+func (s *stream) missing(p *parser) string {
+	switch {
+	case s.spool.size == 0 && s.first != 0 && p.pos.Start != s.first:
+		return beginning
+	case p.lost:
+		return "lines may be missing here: the cluster no longer had what followed"
+	}
+	return ""
 }
 
 // gap marks a place where output is, or may be, missing.
 func (s *stream) gap(code, reason string) error {
+	return s.addGap(Gap{Code: code, Reason: reason})
+}
+
+// loss marks a place behind which another server's log may be another one.
+func (s *stream) loss(reason string, origin int64) error {
+	return s.addGap(Gap{Code: GapRotated, Reason: reason, Origin: origin})
+}
+
+func (s *stream) addGap(g Gap) error {
 	if err := s.spool.adoptTail(); err != nil {
 		return err
 	}
-	g := Gap{At: time.Now().UTC().Truncate(time.Microsecond), Code: code, Reason: reason}
+	g.At = time.Now().UTC().Truncate(time.Microsecond)
 	if err := s.spool.mark(g, s.spool.pos); err != nil {
 		return err
 	}

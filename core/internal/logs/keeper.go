@@ -20,13 +20,15 @@ type KeeperOptions struct {
 	Archive *Archive
 	// SpoolDir is a local directory for the logs of attempts that live. It must survive restarts; one Keeper uses it.
 	SpoolDir string
-	Logger   hclog.Logger
+	// Shared: other servers may lead before and after, with spools of their own. What they must know is kept in the archive.
+	Shared bool
+	Logger hclog.Logger
 
 	// Quota is how many bytes an attempt's containers may print together before the rest is dropped, with a gap that says
 	// so; default 1 GiB. Negative: no limit.
 	Quota int64
 	// Follows bounds the open follows per cluster; default 5000. Reads bounds the reads of ended containers per cluster;
-	// default 4: they come in bursts, and creating Jobs comes first. Stores bounds the attempts being stored at once; default 8.
+	// default 4: they come in bursts, and creating Jobs comes first. Stores bounds the attempts at the archive at once; default 8.
 	Follows int
 	Reads   int
 	Stores  int
@@ -92,6 +94,7 @@ type Keeper struct {
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	stores chan struct{}
+	born   time.Time
 	came   signal // an attempt came under care
 
 	mu       sync.Mutex
@@ -119,7 +122,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	k := &Keeper{
 		o: o, log: o.Logger,
 		stores: make(chan struct{}, o.Stores), attempts: map[string]*attempt{}, lanes: map[string]*lane{},
-		stored: map[string]time.Time{},
+		stored: map[string]time.Time{}, born: time.Now(),
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k, nil
@@ -188,6 +191,11 @@ func (k *Keeper) end(ctx context.Context, a process.Attempt, pods []*corev1.Pod,
 	}
 	// Readers find the archive before the spool goes.
 	k.forget(a.ID)
+	if k.o.Shared {
+		if err := k.o.Archive.dropBegun(ctx, a.ID); err != nil {
+			k.log.Warn("a file of the archive that nobody needs any more stays", "error", err)
+		}
+	}
 	return removeSpool(k.o.SpoolDir, a.ID)
 }
 
@@ -203,15 +211,24 @@ func (k *Keeper) finish(ctx context.Context, a process.Attempt, pods []*corev1.P
 	if err := t.drain(ctx); err != nil {
 		return fmt.Errorf("read the logs of attempt %s to their end: %w", a.ID, err)
 	}
+	free, err := k.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
+	return t.store(ctx)
+}
+
+// turn waits for one of the places at the archive.
+func (k *Keeper) turn(ctx context.Context) (free func(), err error) {
 	select {
 	case k.stores <- struct{}{}:
-		defer func() { <-k.stores }()
+		return func() { <-k.stores }, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	case <-k.ctx.Done():
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	return t.store(ctx)
 }
 
 // attempt returns the one under care, taking it up when it is not.

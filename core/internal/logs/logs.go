@@ -113,16 +113,22 @@ func (m Manifest) Complete() bool {
 	return true
 }
 
-// silent says whether the manifest knows the container instance and that it printed nothing.
-func (m Manifest) silent(pod, container string, restart int32) bool {
+// find returns the container instance's entry; nil: there is none.
+func (m Manifest) find(pod, container string, restart int32) *ContainerLog {
 	for _, p := range m.Pods {
-		for _, c := range p.Containers {
-			if p.Name == pod && c.Name == container && c.Restart == restart {
-				return c.Started && c.Bytes == 0
+		for i := range p.Containers {
+			if c := &p.Containers[i]; p.Name == pod && c.Name == container && c.Restart == restart {
+				return c
 			}
 		}
 	}
-	return false
+	return nil
+}
+
+// silent says whether the manifest knows the container instance and that it printed nothing.
+func (m Manifest) silent(pod, container string, restart int32) bool {
+	c := m.find(pod, container, restart)
+	return c != nil && c.Started && c.Bytes == 0
 }
 
 // PodLog is one pod's part of a manifest.
@@ -170,6 +176,8 @@ type Gap struct {
 	At     time.Time `json:"at"`   // when it was noticed
 	Code   string    `json:"code"` // one of the Gap… constants
 	Reason string    `json:"reason"`
+	// Origin names what follows a loss of lines, by the stamp of its first line; 0: nothing was lost that others may have.
+	Origin int64 `json:"origin,omitempty"`
 }
 
 // Codes of gaps.
@@ -190,17 +198,22 @@ type Cursor struct {
 	Container string
 	Restart   int32
 	Offset    int64
+	// Origin names the stretch that Offset is in, as Gap has it; 0: nothing is missing before.
+	Origin int64
 	// End: the end event has been seen; there is nothing to resume. A handler answers such a reconnect with 204.
 	End bool
 }
 
-// String gives the text form, attempt/pod/container.restart@offset; an end has the suffix "/end". The zero cursor is
-// the empty string.
+// String gives the text form, attempt/pod/container.restart@offset and, behind a loss, ~origin; an end has the suffix
+// "/end". The zero cursor is the empty string.
 func (c Cursor) String() string {
 	if c == (Cursor{}) {
 		return ""
 	}
 	s := fmt.Sprintf("%s/%s/%s.%d@%d", c.AttemptID, c.Pod, c.Container, c.Restart, c.Offset)
+	if c.Origin != 0 {
+		s += "~" + strconv.FormatInt(c.Origin, 36)
+	}
 	if c.End {
 		s += "/end"
 	}
@@ -225,6 +238,7 @@ func ParseCursor(s string) (Cursor, error) {
 	if !ok {
 		return Cursor{}, bad
 	}
+	offset, stretch, behind := strings.Cut(offset, "~")
 	name, restart, ok := strings.Cut(name, ".")
 	if !ok {
 		return Cursor{}, bad
@@ -236,6 +250,11 @@ func ParseCursor(s string) (Cursor, error) {
 	c.Container, c.Restart = name, int32(n)
 	if c.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil || c.Offset < 0 {
 		return Cursor{}, bad
+	}
+	if behind {
+		if c.Origin, err = strconv.ParseInt(stretch, 36, 64); err != nil || c.Origin <= 0 {
+			return Cursor{}, bad
+		}
 	}
 	// An attempt that ended before it had a pod ends with a cursor that names no stream.
 	if c.AttemptID == "" || !c.End && (c.Pod == "" || c.Container == "") {

@@ -152,6 +152,13 @@ func (s *session) begin(ctx context.Context, v *view, p *part) error {
 			s.tail = nil
 		}
 	}
+	if s.o.After == (Cursor{}) {
+		gaps := p.c.Gaps
+		if st := v.streams[p.key()]; st != nil {
+			gaps = st.gapList()
+		}
+		s.at.Origin = origin(gaps, s.at.Offset)
+	}
 	return s.give(Chunk{Kind: ChunkPod, PodNumber: p.number})
 }
 
@@ -174,13 +181,24 @@ func (s *session) part(ctx context.Context, v *view, p *part) error {
 }
 
 func (s *session) live(ctx context.Context, st *stream) error {
-	for {
+	for placed := false; ; {
 		// In this order: what comes after the channel was taken wakes us; what ended before the read has all been read.
 		grew, ended := st.grew.wait(), st.finished()
+		if !placed {
+			to, lost, known := st.place(s.at)
+			if placed = known; known {
+				if err := s.move(to, lost); err != nil {
+					return err
+				}
+			}
+		}
+		n, err := 0, io.EOF
 		buf := s.room()
-		n, err := st.ReadAt(buf, s.at.Offset)
+		if placed {
+			n, err = st.ReadAt(buf, s.at.Offset)
+		}
 		if n > 0 {
-			if err := s.data(buf[:n]); err != nil {
+			if err := s.data(buf[:n], st.gapList()); err != nil {
 				return err
 			}
 			continue
@@ -204,7 +222,19 @@ func (s *session) live(ctx context.Context, st *stream) error {
 }
 
 func (s *session) archived(ctx context.Context, p *part) error {
-	r, err := s.r.o.Archive.Open(ctx, s.id, p.pod, p.c.Name, p.c.Restart, s.at.Offset)
+	m, err := s.r.o.Archive.Manifest(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	c := m.find(p.pod, p.c.Name, p.c.Restart)
+	if c == nil {
+		return ErrMissing
+	}
+	to, lost := place(c.Gaps, s.at, c.Bytes)
+	if err := s.move(to, lost); err != nil {
+		return err
+	}
+	r, err := s.r.o.Archive.open(ctx, m, p.pod, p.c.Name, p.c.Restart, s.at.Offset)
 	if err != nil {
 		return err
 	}
@@ -213,7 +243,7 @@ func (s *session) archived(ctx context.Context, p *part) error {
 		buf := s.room()
 		n, err := r.Read(buf)
 		if n > 0 {
-			if err := s.data(buf[:n]); err != nil {
+			if err := s.data(buf[:n], c.Gaps); err != nil {
 				return err
 			}
 		}
@@ -316,8 +346,21 @@ func (s *session) remark(c Chunk) error {
 	return s.give(c)
 }
 
-func (s *session) data(p []byte) error {
+// move goes to where a position of another server's log is in this one.
+func (s *session) move(to Cursor, lost bool) error {
+	if to == s.at {
+		return nil
+	}
+	s.at = to
+	if !lost {
+		return nil // the mark there says it
+	}
+	return s.remark(Chunk{Kind: ChunkNote, Code: "log-again", Note: "this log was read anew and your place in it is not known: it comes again from its beginning"})
+}
+
+func (s *session) data(p []byte, gaps []Gap) error {
 	s.at.Offset += int64(len(p))
+	s.at.Origin = origin(gaps, s.at.Offset)
 	s.noted = Chunk{}
 	return s.give(Chunk{Kind: ChunkData, Data: p})
 }

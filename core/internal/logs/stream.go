@@ -31,12 +31,13 @@ type stream struct {
 	complete bool
 	gaps     []Gap
 	times    Times
+	first    int64       // stamp of its first line of all, whoever read it; 0: not known
 	dog      *time.Timer // ends the read under way when it is silent for too long
 }
 
 func newStream(t *attempt, key streamKey, silent bool) *stream {
 	return &stream{
-		t: t, key: key, silent: silent, done: make(chan struct{}),
+		t: t, key: key, silent: silent, done: make(chan struct{}), first: t.past[key.String()],
 		path: filepath.Join(t.dir, key.pod, fileName(key.container, key.restart)),
 	}
 }
@@ -138,6 +139,9 @@ func (s *stream) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spool, s.gaps, s.times = sp, sp.gaps, sp.times
+	if s.first == 0 && origin(sp.gaps, sp.size) == 0 {
+		s.first = sp.pos.Start
+	}
 	if sp.end != nil {
 		s.complete = sp.end.Complete
 	}

@@ -207,7 +207,7 @@ func (p *passage) pass(seq iter.Seq2[logs.Chunk, error], yield func(logs.Chunk, 
 
 // instance is the container instance of a position.
 func instance(c logs.Cursor) logs.Cursor {
-	c.Offset, c.End = 0, false
+	c.Offset, c.Origin, c.End = 0, 0, false
 	return c
 }
 
